@@ -89,12 +89,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
         frame = Frame(tuple(opsets.items()), {}, tuple(outputs), {})
         way = walk(parsed.nodes, fed, frame, types)
         known |= {name: type_of(v) for name, v in way.known.items() if name in made}
-    made_of = _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
-    nodes = list(made_of.nodes)
-    for place, node in enumerate(nodes):
-        if node.qualified_op == "com.microsoft::Gelu":  # one kernel runs it and ONNX's own
-            nodes[place] = replace(node, domain="", version=20)
-    return replace(made_of, nodes=tuple(nodes))
+    return _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:

@@ -16,6 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
 from hybridlat.graph.operators import SMALL_ELEMENTS, WHOLE
 
+_PLAIN = [getattr(AttributeProto, f"{k}{s}") for k in ("INT", "FLOAT", "STRING") for s in ("", "S")]
 _DATA = ("raw", "float", "int32", "int64", "double", "uint64")
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
@@ -170,29 +171,20 @@ def attributes_of(
 
 def attribute_value(attribute: AttributeProto) -> AttributeValue | None:
     """A plain value; tensors become ``tensor:<base64>`` text; None for graphs."""
-    match attribute.type:
-        case AttributeProto.INT:
-            return int(attribute.i)
-        case AttributeProto.FLOAT:
-            return float(attribute.f)
-        case AttributeProto.STRING:
-            return _text(attribute.s)
-        case AttributeProto.INTS:
-            return tuple(attribute.ints)
-        case AttributeProto.FLOATS:
-            return tuple(attribute.floats)
-        case AttributeProto.STRINGS:
-            return tuple(map(_text, attribute.strings))
-        case AttributeProto.TENSOR:
-            lean = TensorProto()
-            lean.CopyFrom(attribute.t)
-            lean.ClearField("name")
-            return "tensor:" + base64.b64encode(lean.SerializeToString(deterministic=True)).decode()
-    return None
+    if attribute.type == AttributeProto.TENSOR:
+        lean = TensorProto()
+        lean.CopyFrom(attribute.t)
+        lean.ClearField("name")
+        return "tensor:" + base64.b64encode(lean.SerializeToString(deterministic=True)).decode()
+    if attribute.type not in _PLAIN or attribute.ref_attr_name:
+        return None
+    value = onnx.helper.get_attribute_value(attribute)
+    made: AttributeValue = tuple(map(_text, value)) if isinstance(value, list) else _text(value)
+    return made
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def attribute_proto(name: str, value: AttributeValue) -> AttributeProto:
