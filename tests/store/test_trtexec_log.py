@@ -50,15 +50,6 @@ def test_a_log_of_8() -> None:
     assert facts_of_note(note)["launch"] == "graph"
 
 
-def test_a_time_that_trtexec_calls_unstable_is_suspect(tmp_path: Path) -> None:
-    warning = "[W] * GPU compute time is unstable, with coefficient of variance = 7.2%.\n"
-    (tmp_path / "run.log").write_text(LOG_8 + warning)
-    read = read_logs([tmp_path / "run.log"])
-    assert [row.facts for row in read.rows] == [{"suspect": True}]
-    assert "unstable" in read.notes[0]
-    assert row_of(Path("run.log"), read_log(LOG_8), None).facts == {}
-
-
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
     log = read_log(LOG_7)
     row = row_of(Path("run.log"), log, Target("x", "tensorrt-7.1", "fp32"))
@@ -84,35 +75,27 @@ def test_a_loaded_engine_does_not_tell_its_precision() -> None:
     assert str(row.target) == "t4/tensorrt-8.6/bf16"
 
 
-@pytest.mark.parametrize("text", ["", "some other log\n", LOG_8.replace("median", "middle")])
-def test_a_log_without_a_median_is_refused(text: str) -> None:
-    with pytest.raises(Refusal, match="no median of GPU Compute Time"):
-        row_of(Path("run.log"), read_log(text), Target("x", "tensorrt", "fp16"))
-
-
-def test_exported_times_alone() -> None:
-    times, t4 = (10.0, 12.0, 11.0), Target("t4", "tensorrt-8.6", "fp16")
-    alone = row_of(Path("net_c.json"), TrtexecLog(), t4, times)
-    assert (alone.names, alone.latency_us, alone.batch) == (("net_c",), 11.0, None)
-    assert alone.samples_us == times
-    assert 0 < alone.spread_share < 0.1
-    with pytest.raises(Refusal, match="is not stated"):
-        row_of(Path("net_c.json"), TrtexecLog(), None, times)
-
-
 def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
     (tmp_path / "one.log").write_text(LOG_8.replace("--exportTimes=out/times.json", ""))
-    (tmp_path / "two.log").write_text(LOG_8)
+    warning = "[W] * GPU compute time is unstable, with coefficient of variance = 7.2%.\n"
+    (tmp_path / "two.log").write_text(LOG_8 + warning)
     (tmp_path / "times.json").write_text(json.dumps([{"computeMs": t} for t in (1.0, 2.0, 4.0)]))
     (tmp_path / "other.txt").write_text("nothing\n")
-    read = read_logs([tmp_path])
+    (tmp_path / "net_c.json").write_text('[{"compute": 2}, {"compute": 2.4}, {"compute": 2.2}]')
+    read = read_logs([tmp_path], Target("t4", "tensorrt-8.6", "fp16"))
     rows = [(row.where, row.latency_us) for row in read.rows]
-    assert rows == [("one.log, line 1", 1230), ("times.json", 2000)]
-    one, times = read.rows
+    assert rows == [("one.log, line 1", 1230), ("times.json", 2000), ("net_c.json", 2200)]
+    one, times, alone = read.rows
     assert (one.names, one.samples_us) == (("/nets/net_a",), ())
     assert (times.names, times.target) == (("/nets/net_a",), one.target)
+    assert (alone.names, alone.batch, alone.samples_us) == (("net_c",), None, (2000, 2400, 2200))
+    assert 0 < alone.spread_share < 0.1
+    assert [row.facts for row in read.rows] == [{}, {"suspect": True}, {}]
+    assert read.notes == ["times.json: trtexec calls the time unstable: kept as suspect"]
     refused = {r.where: r.reason for r in read.refused}
     assert refused == {"other.txt": "the log states no median of GPU Compute Time"}
+    (refusal,) = read_logs([tmp_path / "net_c.json"]).refused
+    assert "is not stated" in refusal.reason
 
 
 def options(*words: str, version: str = "8.6.1") -> TrtexecLog:
@@ -166,20 +149,15 @@ def test_options_that_bound_the_builder_are_kept() -> None:
         *(("--bf16", "10.3.0", "bf16"), ("--int8 --fp16", "8.6.1", "int8")),
         ("--fp16 --noTF32", "8.6.1", "fp16"),
         *(("--stronglyTyped", "10.3.0", "fp32"), ("--noTF32", "11.2.1", "fp32-strict")),
-        ("", "11.2.1", "fp32"),
+        *(("", "11.2.1", "fp32"), ("--fp16 --bf16", "8.6.1", None)),
+        ("--loadEngine=x.plan --fp8", "8.6.1", None),
     ],
 )
-def test_the_precision(words: str, version: str, precision: str) -> None:
+def test_the_precision(words: str, version: str, precision: str | None) -> None:
     log = options(words, version=version)
-    assert log.fields["precision"] == precision
+    assert log.fields.get("precision") == precision
+    assert (log.objection is None) == (precision is not None)
     assert log.is_typed == (words == "--stronglyTyped" or version == "11.2.1")
-
-
-@pytest.mark.parametrize("words", ["--fp16 --bf16", "--loadEngine=x.plan --fp8"])
-def test_two_precisions_or_an_unknown_one(words: str) -> None:
-    assert options(words).objection is not None
-    printed = LOG_8.replace("--fp16", "").replace("FP32+FP16", "FP32+FP8")
-    assert str(read_log(printed).objection) == "no target has this precision or this mix"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +250,8 @@ def test_what_a_log_without_its_command_prints(line: str) -> None:
 def test_what_a_cut_log_prints_is_as_its_command() -> None:
     typed = read_log(CUT.replace("FP32+FP16", "Strongly Typed") + "[I] Model: a.onnx\n")
     assert (typed.is_typed, typed.fields["precision"]) == (True, "fp32")
+    mixed = read_log(CUT.replace("FP32+FP16", "FP32+FP8")).objection
+    assert str(mixed) == "no target has this precision or this mix"
     assert "precision" not in cut("Load engine: a.plan", "Max batch: 1", "Batch: 1").fields
     assert cut("Load engine: a.plan", "Max batch: 1", "Batch: 1").batch is None
     assert cut("Max batch: 8", "Batch: 8").batch == 8
