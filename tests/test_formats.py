@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -29,8 +28,6 @@ from hybridlat.report import compare
 from hybridlat.schema import estimate, measurement, structure
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, database, packs
-from hybridlat.store.connection import Connection
-from hybridlat.store.place import StorePlace
 from tests.model.rows import texts
 from tests.networks import ROOT
 from tests.report.estimates import untrusted
@@ -169,25 +166,3 @@ def test_a_plan_with_signatures_of_another_format_is_refused(tmp_path: Path) -> 
     results.write_text(results.read_text().replace(manifest["plan"], plan))
     with pytest.raises(StoreError, match="another version of hybridlat: plan again"):
         plan_results.read_results(tmp_path)
-
-
-def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read, and stays as it was."""
-    path = tmp_path / "store.db"
-    shutil.copyfile(GOLDEN / "store_schema_2.db", path)
-    before, errors = path.read_bytes(), (sqlite3.OperationalError("attempt to write"),)
-    errors[0].sqlite_errorcode = sqlite3.SQLITE_READONLY
-    opened = Connection.__init__
-
-    def only_read(self: Connection, place: StorePlace, busy_s: float, read_only: str = "") -> None:
-        if not read_only:
-            raise errors[0]
-        opened(self, place, busy_s, read_only)
-
-    monkeypatch.setattr(Connection, "__init__", only_read)
-    with Store(path) as store:
-        latencies = store.latencies(TARGET, HASHES)
-        assert latencies[HASHES[1]].latency_us == 20.0 and store.is_read_only
-        with pytest.raises(StoreError, match="can be read and not written"):
-            store.add(list(store.measurements())[:1])
-    assert path.read_bytes() == before

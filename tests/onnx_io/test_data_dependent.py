@@ -27,19 +27,15 @@ DETECTOR = """g (float[1,4,8,8] x) => (float[n,4] picked, float[1,4,8,8] maps)
     empty = Gather<axis=1>(nobody, last)  picked = Relu(cut) }"""
 
 
-def test_what_is_behind_a_size_that_the_data_tell_is_left_out_and_named() -> None:
-    network = read_network(model(DETECTOR))
+def test_the_rest_is_removed_with_a_warning_that_names_it(tmp_path: Path) -> None:
+    file = load(model(DETECTOR))
+    network = file.network()
     assert ops(network) == ["Relu", "Sigmoid", "Reshape", "ReduceMean", "Reshape", "Reshape"]
     left = [op for _, op in network.left_out]
     assert left[0] == "NonMaxSuppression"
     assert sorted(left[1:]) == sorted(["Slice", "Squeeze", "Gather", "Abs", "Gather", "Relu"])
     assert network.folded == ("Slice_6", "Relu_7")  # what is empty is no work
     assert {"maps", "boxes", "scores", "plain"} <= set(network.outputs)
-
-
-def test_the_rest_is_removed_with_a_warning_that_names_it(tmp_path: Path) -> None:
-    file = load(model(DETECTOR))
-    network = file.network()
     lowered = registry.lower(network, Target.parse("here/onnxruntime-1.31/fp32/1t"))
     partition = partition_network(network, lowered, file.facts.node_names)
     placed = sorted([*partition.removed, *(n for use in partition.uses for n in use.nodes)])

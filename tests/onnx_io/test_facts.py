@@ -31,14 +31,8 @@ def test_a_known_file_says_the_same_unparsed(path: Path, monkeypatch: pytest.Mon
         facts = facts_of(again)
         keys = [again.key(), again.key(2), again.key(None, {name: (1, 3, 64, 64)})]
     assert facts == facts_of(file) and again.label == file.label
-    assert keys == [file.key(), file.key(2), file.key(None, {name: (1, 3, 64, 64)})]
-
-
-def test_more_than_that_is_read_from_the_file() -> None:
-    path = NETS / "squeezenet.onnx"
-    file, again = load(path), known(path)
-    assert again.network(2).nodes == file.network(2).nodes
     assert again.parsed.model.SerializeToString() == file.parsed.model.SerializeToString()
+    assert keys == [file.key(), file.key(2), file.key(None, {name: (1, 3, 64, 64)})]
 
 
 def test_files_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
@@ -57,14 +51,10 @@ def test_files_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
     assert load(copy.read_bytes(), recall=recall).digest == "" and len(asked) == 3
 
 
-def test_facts_of_another_format_are_found_anew() -> None:
-    text = facts_of(load(NETS / "squeezenet.onnx")).to_text()
-    assert text.startswith(f"[{FACTS_FORMAT},")
-    assert FileFacts.from_text(text.replace(f"[{FACTS_FORMAT},", "[99,", 1)) is None
-
-
 def test_how_facts_are_found_has_a_number() -> None:
     """Fails when facts of the same files change; the keys of caches hold the code's hash."""
     texts = [facts_of(load(path)).to_text() for path in FILES]
     found = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
     assert (FACTS_FORMAT, found) == (4, "f260a9f8292f5b67")
+    assert texts[0].startswith(f"[{FACTS_FORMAT},")
+    assert FileFacts.from_text(texts[0].replace(f"[{FACTS_FORMAT},", "[99,", 1)) is None

@@ -125,10 +125,3 @@ def test_a_folder_names_the_file_in_it(tmp_path: Path) -> None:
     package.mkdir()
     with pytest.raises(NetworkError, match="a Core ML model: give the ONNX file"):
         load(package)
-
-
-def test_an_onnx_model_of_any_name_is_read(tmp_path: Path) -> None:
-    made = model("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
-    path = tmp_path / "model.pb"
-    path.write_bytes(made.SerializeToString())
-    assert ops(load(path).network()) == ["Relu"]

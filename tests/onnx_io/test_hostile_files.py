@@ -58,6 +58,9 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("{ z = Relu(x) }", 17, "made by no operator"),
         ("{ t = my.domain.Twist(x) y = Relu(t) }", 17, "'t', made by .*'my.domain'.* value_info"),
         ("{ y = Constant<value_float = 1.0>() }", 17, "nothing but constants"),
+        ("{ y = Loop(x) }", 17, r"control flow \(Loop .* unrolled, or as LSTM"),
+        ("{ y = SplitToSequence(x) }", 17, "SplitToSequence .* makes no tensor: export"),
+        ("{ y = Relu(x) }", 3, "opset 3: opsets 7 to"),
         # Sizes.
         ("<float[4,3,3,3] w> { y = Conv(x, w) }", 17, "expects 3 input channels"),
         ("{ y = MaxPool<kernel_shape=[20,20]>(x) }", 17, "zero or less|do not fit"),
@@ -128,10 +131,7 @@ def test_an_element_type_that_there_is_not_is_refused() -> None:
     made.graph.input[0].type.tensor_type.elem_type = 99
     with pytest.raises(NetworkError, match="99 is not a tensor type"):
         read_network(made)
-
-
-def test_tensors_with_nothing_in_them_have_any_other_sizes() -> None:
-    empty = TensorType("float32", (0, 1 << 40, 1 << 40))
+    empty = TensorType("float32", (0, 1 << 40, 1 << 40))  # the other sizes may be any
     assert Value.of_type(empty).array is None and Value.of_type(empty).type == empty
 
 

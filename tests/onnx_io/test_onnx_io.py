@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
@@ -35,8 +35,9 @@ def test_symbolic_batch_is_one_unless_given() -> None:
     assert read_network(conv_model("N")).types["x"].shape == (1, 3, 8, 8)
     assert read_network(conv_model("N"), batch=5).types["y"].shape == (5, 4, 8, 8)
     assert read_network(conv_model("2"), batch=5).types["y"].shape == (5, 4, 8, 8)
-    shapes = {"x": (2, 3, 32, 16)}
-    assert read_network(conv_model("N"), shapes=shapes).types["y"].shape == (2, 4, 32, 16)
+    shapes, made, before = {"x": (2, 3, 32, 16)}, conv_model("N"), conv_model("N")
+    assert read_network(made, shapes=shapes).types["y"].shape == (2, 4, 32, 16)
+    assert made == before  # it is not changed
     with pytest.raises(NetworkError, match="there is no input 'z': the inputs are 'x'"):
         read_network(conv_model("N"), shapes={"z": (1,)})
     with pytest.raises(NetworkError, match="has the size 0 at axis 1"):
@@ -75,7 +76,7 @@ def test_an_operator_keeps_the_meaning_it_had_in_its_file(opset: int) -> None:
 def test_external_weights_need_not_be_there(tmp_path: Path) -> None:
     made = conv_model()
     expected = sign(read_network(made)).hash
-    path = tmp_path / "net.onnx"
+    path = tmp_path / "model.pb"  # as a TensorFlow graph is called
     onnx.save_model(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
     assert sign(read_network(path)).hash == expected
     (tmp_path / "w.bin").unlink()
@@ -92,15 +93,10 @@ def test_the_key_ignores_names_and_weights_only() -> None:
     assert load(first).key() != load(first).key(batch=2)
     second.graph.node[1].op_type = "Sigmoid"
     assert load(first).key() != load(second).key()
-
-
-def test_the_key_tells_which_constant_stands_where() -> None:
-    body = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
-      <float one = {0.0}, float other = {6.0}> { y = Clip(x, FIRST, SECOND) }"""
-    usual, turned = (
-        load(model(body.replace("FIRST", first).replace("SECOND", second)))
-        for first, second in (("one", "other"), ("other", "one"))
+    clip = (
+        "g (float[4] x) => (float[4] y) <float a = {{0.0}}, float b = {{6.0}}> {{ y = Clip({}) }}"
     )
+    usual, turned = (load(model(clip.format(places))) for places in ("x, a, b", "x, b, a"))
     assert usual.key() != turned.key()
 
 
@@ -132,15 +128,6 @@ def test_a_batch_that_is_too_large_is_named() -> None:
     assert load(made).network(batch=65_536).nodes
 
 
-def test_files_that_are_no_models(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.onnx"
-    cut.write_bytes(to_onnx(read_network(conv_model()), seed=1)[:-200])
-    with pytest.raises(NetworkError, match=r"not an ONNX model|no operators|no outputs"):
-        read_network(cut)
-    with pytest.raises(NetworkError, match="does not exist"):
-        read_network(tmp_path / "none.onnx")
-
-
 def test_shipped_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shipped = read_network("resnet18")
@@ -165,22 +152,11 @@ def test_a_name_that_is_no_network_is_answered_with_those_near(name: str, why: s
         read_network(name)
 
 
-def test_opsets_out_of_range_control_flow_and_operators_without_results() -> None:
-    old = conv_model()
-    old.opset_import[0].version = 3
-    with pytest.raises(NetworkError, match="opset 3: opsets 7 to"):
-        read_network(old)
-    looped = conv_model()
-    looped.graph.node[1].op_type = "Loop"
-    with pytest.raises(NetworkError, match=r"control flow \(Loop .* unrolled, or as LSTM"):
-        read_network(looped)
-    listed = conv_model()
-    listed.graph.node[1].op_type = "SplitToSequence"
-    with pytest.raises(NetworkError, match=r"SplitToSequence .* makes no tensor: export"):
-        read_network(listed)
-    looped.graph.node.add(op_type="Relu", input=["x"])
+def test_an_operator_without_results_is_refused() -> None:
+    made = conv_model()
+    made.graph.node.add(op_type="Relu", input=["x"])
     with pytest.raises(NetworkError, match="'Relu' gives nothing out: the file is damaged"):
-        read_network(looped)
+        read_network(made)
 
 
 def test_a_constant_node_may_hold_a_sparse_tensor() -> None:
@@ -191,14 +167,6 @@ def test_a_constant_node_may_hold_a_sparse_tensor() -> None:
     sizes.output.append(values.name)
     sizes.attribute.append(onnx.helper.make_attribute("sparse_value", sparse))
     assert sign(read_network(made)) == sign(read_network(conv_model()))
-
-
-def test_the_file_that_was_given_is_not_changed() -> None:
-    made = conv_model("N")
-    before = made.SerializeToString()
-    read_network(made, batch=4)
-    assert made.SerializeToString() == before
-    assert made.graph.initializer[0].data_type == TensorProto.FLOAT
 
 
 def test_a_tool_gets_the_file_of_a_shipped_network() -> None:

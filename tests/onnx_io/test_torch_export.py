@@ -23,9 +23,15 @@ needs_torch = pytest.mark.skipif(
 
 
 class Stub:
-    """What looks like a module to somebody who has not imported PyTorch."""
+    """A module of one part to somebody who has not imported PyTorch, as far as modes go."""
 
-    training = False
+    training = True
+
+    def modules(self) -> "list[Stub]":
+        return [self]
+
+    def eval(self) -> None:
+        self.training = False
 
 
 Stub.__name__, Stub.__module__ = "Module", "torch.nn.modules.module"
@@ -35,7 +41,11 @@ class Net(Stub):
     pass
 
 
-def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"needs the package 'onnxscript'.*\.\[torch\]"):
+        torch_export.export(Net(), (1, 3, 8, 8))
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra) as caught:
         hybridlat.predict(Net(), input=(1, 3, 8, 8), target=FAKE, store="sqlite://")
@@ -45,27 +55,8 @@ def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_without_onnxscript_its_name_is_in_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"needs the package 'onnxscript'.*\.\[torch\]"):
-        torch_export.export(Net(), (1, 3, 8, 8))
-
-
-class Trained(Stub):
-    """A module of one part, as far as modes go."""
-
-    training = True
-
-    def modules(self) -> "list[Trained]":
-        return [self]
-
-    def eval(self) -> None:
-        self.training = False
-
-
 def test_exports_in_several_threads_leave_a_module_in_its_own_mode() -> None:
-    net, modes = Trained(), list[bool]()
+    net, modes = Net(), list[bool]()
 
     def export() -> None:
         with torch_export.as_deployed(net):

@@ -65,19 +65,18 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
         assert again.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(10.0, 0.01, 1)}
 
 
-def test_the_median_of_good_records_wins(store: Store) -> None:
+def test_the_median_of_good_records_wins_else_the_newest_failure(store: Store) -> None:
     store.add([measured(latency_us=v, spread_share=0.001) for v in (10.0, 30.0, 11.0)])
     store.add([measured(latency_us=None, failure="crashed")])
     known = store.latencies(TARGET, [HASHES[0]])[HASHES[0]]
     assert (known.latency_us, known.records, known.failure) == (11.0, 3, None)
     assert known.spread_share == pytest.approx(11.2694 / 11.0 / 3**0.5, rel=1e-3)
-
-
-def test_only_failures_give_the_newest_reason(store: Store) -> None:
     for day in (1, 3, 2):
         at = f"2026-01-0{day}T00:00:00Z"
-        store.add([measured(latency_us=None, failure=f"day {day}", measured_at=at)])
-    assert store.latencies(TARGET, HASHES) == {HASHES[0]: LatencyStats(None, 0.0, 0, "day 3")}
+        failed = measured(HASHES[1], None, failure=f"day {day}", measured_at=at)
+        store.add([failed])
+    expected = {HASHES[1]: LatencyStats(None, 0.0, 0, "day 3")}
+    assert store.latencies(TARGET, HASHES[1:]) == expected
 
 
 def test_targets_and_kinds_are_apart(store: Store) -> None:
@@ -89,10 +88,7 @@ def test_targets_and_kinds_are_apart(store: Store) -> None:
     assert store.latencies(TARGET, HASHES, "layer")[HASHES[0]].latency_us == 12.0
     assert store.latencies(OTHER, HASHES)[HASHES[0]].latency_us == 5.0
     assert store.signature_texts(["0" * 32, *HASHES]) == TEXTS
-
-
-def test_stats(store: Store) -> None:
-    first, second = filled(store).stats()
+    first, second = store.stats()
     assert (first.target, first.cells, first.networks, first.layers) == (TARGET, 2, 1, 1)
     assert (first.records, first.failures) == (6, 1)
     assert (first.first, first.last) == ("2026-01-02T03:04:05Z", "2026-02-02T00:00:00Z")
