@@ -13,9 +13,8 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType, pixels_of
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import reads
-from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name, type_of
+from hybridlat.onnx_io.values import NUMPY_NAMES, Known, Value, data_type, dtype_name, type_of
 
-_ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
 _OPEN = (None, 0, -1)
 Opsets = tuple[tuple[str, int], ...]
@@ -199,5 +198,5 @@ def runtime_types(
     for name, type_, shape in answer["types"]:
         match = re.fullmatch(r"tensor\((\w+)\)", type_)
         if match is not None and all(isinstance(size, int) for size in shape):
-            types[name] = TensorType(_ORT_DTYPES.get(match[1], match[1]), tuple(shape))
+            types[name] = TensorType(NUMPY_NAMES.get(match[1], match[1]), tuple(shape))
     return types

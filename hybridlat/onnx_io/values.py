@@ -18,6 +18,7 @@ from hybridlat.graph.operators import SMALL_ELEMENTS, WHOLE
 
 _PLAIN = [getattr(AttributeProto, f"{k}{s}") for k in ("INT", "FLOAT", "STRING") for s in ("", "S")]
 _DATA = ("raw", "float", "int32", "int64", "double", "uint64")
+NUMPY_NAMES = {"float": "float32", "double": "float64"}
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
 SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
@@ -32,7 +33,7 @@ def dtype_name(data_type: int) -> str:
         raise NetworkError(f"{data_type} is not a tensor type of ONNX") from None
     if name == "undefined":
         raise NetworkError("a tensor has no element type")
-    return {"float": "float32", "double": "float64"}.get(name, name)
+    return NUMPY_NAMES.get(name, name)
 
 
 @functools.cache

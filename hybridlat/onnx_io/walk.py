@@ -6,12 +6,11 @@ those of a search space share most of their operators.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import ModelProto, helper
+from onnx import helper
 
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import SMALL_ELEMENTS
@@ -19,7 +18,7 @@ from hybridlat.onnx_io.infer import results_of
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
 from hybridlat.onnx_io.rebind import Rebinding
-from hybridlat.onnx_io.shapes import Opsets, model_of, types_of, with_fed_weights
+from hybridlat.onnx_io.shapes import Opsets, model_of, with_fed_weights
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
@@ -134,8 +133,7 @@ def _outcome(
     results, objection = results_of(node, inputs, opsets, stated)
     lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
     if lacks and way.has_other_types and node.domain and not node.has_graph:
-        fed = with_fed_weights(dict(zip(node.inputs, inputs, strict=True)))
-        types = iter(_tried(model_of([node.proto()], fed, opsets).SerializeToString()))
+        types = iter(_tried(node, dict(zip(node.inputs, inputs, strict=True)), opsets))
         results = tuple([next(types, None) if out else None for out in node.outputs])
     if objection:
         way.objections[node.name] = objection
@@ -183,13 +181,14 @@ def leave_out(
     return inputs + tuple(fed), tuple(ends), went
 
 
-@functools.lru_cache(maxsize=1024)
-def _tried(model: bytes) -> tuple[TensorType, ...]:
+def _tried(node: FileNode, known: Mapping[str, Known], opsets: Opsets) -> tuple[TensorType, ...]:
     """The types of its results on zeros and on numbers that differ, where those are the same."""
-    feeds = {}
-    for name, type_ in types_of(ModelProto.FromString(model).graph.input).items():
-        dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
-        feeds[name] = (np.dtype(dtype).name, type_.shape)
+    fed, feeds = with_fed_weights(known), {}
+    for name, type_ in fed.items():
+        if name and isinstance(type_, TensorType):
+            dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
+            feeds[name] = (np.dtype(dtype).name, type_.shape)
+    model = model_of([node.proto()], fed, opsets).SerializeToString()
     answer = ask("onnxruntime", model, "", "", 1, feeds)
     first, second = answer.get("made") or ((), ()) if answer else ((), ())
     types = [TensorType(_TEXT.get(dtype, dtype), tuple(shape)) for dtype, shape in first]
