@@ -24,39 +24,36 @@ def shapes_of(network: Network) -> list[Shape]:
     return [network.types[name].shape for name in network.inputs]
 
 
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [(ROI, (4, 100, 100)), (FED, (1, 4, 1)), (MASK, (4, 1)), (PAIR, (4, 4)),
-     (ROI.replace("[1,8,50,50]", "[N,8,50,50]"), (4, 100, 100)),
-     (ROI.replace("float[1,8,50,50] x, float[100,4] rois", "float[100,4] rois, float[1,8,50,50] x"),
-      (100, 4, 100))],
-)  # fmt: skip
-def test_the_batch_is_that_of_the_data(text: str, first: Shape) -> None:
-    network = read_network(model(text), batch=4)
-    assert tuple(shape[0] for shape in shapes_of(network)) == first
-
-
-@pytest.mark.parametrize("given", ["x", "mask"])
-def test_a_size_that_has_a_name_is_given_once(given: str) -> None:
-    if given == "x":
-        with pytest.raises(NetworkError, match=r"--shape x:1x3x224x224 "):
-            read_network(model(NAMED))
-    channels = {"x": 3, "mask": 1}
-    network = read_network(model(NAMED), shapes={given: (2, channels[given], 32, 24)})
-    assert shapes_of(network) == [(2, 3, 32, 24), (2, 1, 32, 24)]
-
-
-def test_a_batch_that_has_a_name_is_that_of_the_shape() -> None:
-    """An equal size under another name is no reason to leave an input's batch alone."""
-    shapes = {"x": (2, 3, 4, 4)}
-    assert shapes_of(read_network(model(NAMED), batch=2, shapes=shapes))[1] == (2, 1, 4, 4)
-    text = PAIR.replace("1,3,8,8", "4,3,4,4").replace("4,3,4,4] z", "4,3,H,4] z")
-    network = read_network(model(text), batch=2, shapes={"z": (2, 3, 4, 4)})
-    assert shapes_of(network) == [(2, 3, 4, 4)] * 2
-
-
 FREE = """g (float[N,3,8,8] x, float[R,4] r) => (float[N,3,8,8] y, float[R,4] s)
   { y = Relu(x)  s = Relu(r) }"""
+
+
+X, ROIS = "float[1,8,50,50] x", "float[100,4] rois"
+TURNED = ROI.replace(f"{X}, {ROIS}", f"{ROIS}, {X}")
+OTHER = PAIR.replace("1,3,8,8] x", "4,3,4,4] x").replace("1,3,8,8] z", "4,3,H,4] z")
+BOUND = [
+    # The batch is that of the data.
+    (ROI, 4, {}, [(4, 8, 50, 50), (100, 4), (100,)]),
+    (ROI.replace("[1,8,50,50]", "[N,8,50,50]"), 4, {}, [(4, 8, 50, 50), (100, 4), (100,)]),
+    (TURNED, 4, {}, [(100, 4), (4, 8, 50, 50), (100,)]),
+    (FED, 4, {}, [(1, 1, 3, 3), (4, 1, 9, 9), (1,)]),
+    (MASK, 4, {}, [(4, 3, 8, 8), (1, 1, 8, 8)]),
+    (PAIR, 4, {}, [(4, 3, 8, 8), (4, 3, 8, 8)]),
+    # A size that has a name is given once.
+    (NAMED, None, {"x": (2, 3, 32, 24)}, [(2, 3, 32, 24), (2, 1, 32, 24)]),
+    (NAMED, None, {"mask": (2, 1, 32, 24)}, [(2, 3, 32, 24), (2, 1, 32, 24)]),
+    (NAMED, 2, {"x": (2, 3, 4, 4)}, [(2, 3, 4, 4), (2, 1, 4, 4)]),
+    # An equal size under another name is no reason to leave an input's batch alone.
+    (OTHER, 2, {"z": (2, 3, 4, 4)}, [(2, 3, 4, 4), (2, 3, 4, 4)]),
+    (FREE, 8, {"r": (100, 4)}, [(8, 3, 8, 8), (100, 4)]),
+]
+
+
+@pytest.mark.parametrize(("text", "batch", "shapes", "expected"), BOUND)
+def test_the_sizes_of_inputs(
+    text: str, batch: int | None, shapes: dict[str, Shape], expected: list[Shape]
+) -> None:
+    assert shapes_of(read_network(model(text), batch, shapes)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,11 +66,6 @@ def test_a_batch_that_a_shape_contradicts_is_refused(text: str, shapes: dict[str
         read_network(model(text), batch=8, shapes=shapes)
     whole = {name: (8, *shape[1:]) for name, shape in shapes.items()}
     assert shapes_of(read_network(model(text), batch=8, shapes=whole))[0][0] == 8
-
-
-def test_the_shape_of_another_input_contradicts_no_batch() -> None:
-    network = read_network(model(FREE), batch=8, shapes={"r": (100, 4)})
-    assert shapes_of(network) == [(8, 3, 8, 8), (100, 4)]
 
 
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])

@@ -114,15 +114,18 @@ def test_weights_stay_in_whole_numbers() -> None:
     assert network.weight_bytes == 16 * 8 * 9 + 16 * (4 + 1) + 16 * (4 + 4)  # scales, bias
 
 
+def run(data: bytes, optimised: str = "") -> None:
+    """Start ONNX Runtime on a model; it may write down what it makes of that."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = optimised, 4
+    onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
 @pytest.mark.parametrize("made", [QDQ, QOPERATOR])
 def test_scales_are_made_up_for_whole_numbers(made: onnx.ModelProto, tmp_path: object) -> None:
     """Random zero points and scales would leave a float convolution in the engine's graph."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = f"{tmp_path}/optimised.onnx"
-    options.log_severity_level = 4
-    data = to_onnx(read_network(made), seed=3)
-    onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    ops = [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
+    run(to_onnx(read_network(made), seed=3), f"{tmp_path}/optimised.onnx")
+    ops = [node.op_type for node in onnx.load(f"{tmp_path}/optimised.onnx").graph.node]
     assert "QLinearConv" in ops and "Conv" not in ops
 
 
@@ -148,11 +151,7 @@ def test_a_quantised_file_is_written_in_a_set_that_knows_its_types(
     own.opset_import[0].version = made.opset_import[0].version = opset
     network = read_network(made)
     assert sign(network) == sign(read_network(own))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(
-        to_onnx(network, seed=0), options, providers=["CPUExecutionProvider"]
-    )
+    run(to_onnx(network, seed=0))
 
 
 def test_a_number_that_is_quantised_is_read_as_onnx_runtime_does() -> None:
