@@ -190,51 +190,66 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
     assert refused.fix
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        ("\n", "is empty"),
-        ("# a comment\n", "is empty"),
-        ("network,latency_ms\n", "has no rows below its header"),
-        ("sep=|\nnetwork|latency_ms\na|1\n", "has the separator '|'"),
-        ("network,latency_ms\na\0b,1\n", "holds NUL"),
-        ("network,latency_ms,batch\na,1,2\nnetwork,batch,latency_ms\n", "second header in row 2"),
-        ("network,latency\na,1\n", "in its name.*it has network, latency;"),
-        ("network,target\na,b\n", "no column of latencies"),
-        ("network,Throughput\na,100\n", r"images_per_second.*of images, or of batches"),
-        ("network,latency_ms,Unit\na,1,us\nb,1,ms\n", "other units than ms in its column 'Unit'"),
-        ("network|latency_ms\na|1\n", r"it has network\|latency_ms; rename"),
-        ("latency_ms,target\n1,b\n", "no column network, model or onnx"),
-        ('network,latency_ms\n"a"b,1\n', "cannot be read as CSV"),
-        ('network,latency_ms\n"a,' + 140_000 * "1", "cannot be read as CSV"),
-    ],
-)
-def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(StoreError, match=message):
-        read(tmp_path, text)
+NET = "network,t\na,1\n"
 
 
 @pytest.mark.parametrize(
-    ("column_map", "message"),
+    ("text", "column_map", "message"),
     [
-        ("[columns", "is not TOML"),
-        ("[colums]\n", "unknown field colums"),
-        ("[columns]\nname = 'x'", "columns knows no field 'name'"),
-        ("[columns]\nnetwork = ['x']", "columns.*expected str, got array"),
-        ("[constants]\nlatency = 3", "constants knows no field 'latency'"),
-        ("[units]\nlatency = 'h'", "enum value 'h'.*latency = ns, us, ms or s"),
-        ("labels = 'x'", r"labels: expected array.*\[columns\]"),
-        ("[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
-        ("[columns]\nlatency = 't'", "the unit of 't' is not stated"),
-        ("labels = " + "[" * 3000 + "]" * 3000, "is not TOML"),
-        (f"[constants]\nbatch = {'9' * 5000}", "is not TOML"),
-        ("[constants]\nbatch = 2020-01-01", "expected .*str"),
+        ("", "", "is empty"),
+        ("\n", "", "is empty"),
+        ("# a comment\n", "", "is empty"),
+        ("network,latency_ms\n", "", "has no rows below its header"),
+        ("sep=|\nnetwork|latency_ms\na|1\n", "", "has the separator '|'"),
+        ("network,latency_ms\na\0b,1\n", "", "holds NUL"),
+        (
+            "network,latency_ms,batch\na,1,2\nnetwork,batch,latency_ms\n",
+            "",
+            "second header in row 2",
+        ),
+        ("network,latency\na,1\n", "", "in its name.*it has network, latency;"),
+        ("network,target\na,b\n", "", "no column of latencies"),
+        ("network,Throughput\na,100\n", "", r"images_per_second.*of images, or of batches"),
+        (
+            "network,latency_ms,Unit\na,1,us\nb,1,ms\n",
+            "",
+            "other units than ms in its column 'Unit'",
+        ),
+        ("network|latency_ms\na|1\n", "", r"it has network\|latency_ms; rename"),
+        ("latency_ms,target\n1,b\n", "", "no column network, model or onnx"),
+        ('network,latency_ms\n"a"b,1\n', "", "cannot be read as CSV"),
+        ('network,latency_ms\n"a,' + 140_000 * "1", "", "cannot be read as CSV"),
+        # A field is stated once.
+        *(
+            (f"{ON_T4},{header}\na,{T4},1,1,1\n", "", f"twice, by {words}")
+            for header, words in [
+                ("latency_ms", "latency_ms and latency_ms"),
+                ("Latency (us)", r"latency_ms and Latency \(us\)"),
+                ("Batch,batch_size", "Batch and batch_size"),
+                ("size,resolution", "size and resolution"),
+                ("device,gpu", "device and gpu"),
+                ("precision,dtype", "precision and dtype"),
+            ]
+        ),
+        (f"{ON_T4},batch\na,{T4},1,1\n", "[constants]\nbatch = 1", "batch and the constant: name"),
+        # Mappings.
+        (NET, "[columns", "is not TOML"),
+        (NET, "[colums]\n", "unknown field colums"),
+        (NET, "[columns]\nname = 'x'", "columns knows no field 'name'"),
+        (NET, "[columns]\nnetwork = ['x']", "columns.*expected str, got array"),
+        (NET, "[constants]\nlatency = 3", "constants knows no field 'latency'"),
+        (NET, "[units]\nlatency = 'h'", "enum value 'h'.*latency = ns, us, ms or s"),
+        (NET, "labels = 'x'", r"labels: expected array.*\[columns\]"),
+        (NET, "[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
+        (NET, "[columns]\nlatency = 't'", "the unit of 't' is not stated"),
+        (NET, "labels = " + "[" * 3000 + "]" * 3000, "is not TOML"),
+        (NET, f"[constants]\nbatch = {'9' * 5000}", "is not TOML"),
+        (NET, "[constants]\nbatch = 2020-01-01", "expected .*str"),
     ],
 )
-def test_mappings_that_make_no_sense(tmp_path: Path, column_map: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read(tmp_path, "network,t\na,1\n", column_map)
+def test_what_makes_no_sense(tmp_path: Path, text: str, column_map: str, message: str) -> None:
+    with pytest.raises(InputError if text == NET else StoreError, match=message):
+        read(tmp_path, text, column_map)
 
 
 ONE = "network;target;batch;size;latency_ms\na;t4/tensorrt-8.6/fp16;2;{size};{latency}\n"
@@ -295,24 +310,6 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
     text = start + ONE.format(size="", latency="1,5;;") + "# more\n;;;;\n"
     (tmp_path / "t.csv").write_bytes(text.encode(coding))
     assert only(read_networks([tmp_path], ColumnMap())).latency_us == 1500
-
-
-@pytest.mark.parametrize(
-    ("header", "constants", "message"),
-    [
-        ("latency_ms", "", "the latency twice, by latency_ms and latency_ms"),
-        ("Latency (us)", "", r"the latency twice, by latency_ms and Latency \(us\)"),
-        ("Batch,batch_size", "", "the batch twice, by Batch and batch_size"),
-        ("size,resolution", "", "the size twice, by size and resolution"),
-        ("device,gpu", "", "the device twice, by device and gpu"),
-        ("precision,dtype", "", "the precision twice, by precision and dtype"),
-        ("batch", "batch = 1", "the batch twice, by batch and the constant: name the column"),
-    ],
-)
-def test_a_field_is_stated_once(tmp_path: Path, header: str, constants: str, message: str) -> None:
-    text = f"network,target,latency_ms,{header}\na,t4/tensorrt-8.6/fp16,1,1,1\n"
-    with pytest.raises(StoreError, match=message):
-        read(tmp_path, text, f"[constants]\n{constants}\n")
 
 
 @pytest.mark.parametrize(

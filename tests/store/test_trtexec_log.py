@@ -143,32 +143,25 @@ def test_options_that_bound_the_builder_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "version", "precision"),
+    ("words", "version", "precision", "note"),
     [
-        *(("", "8.6.1", "fp32"), ("--noTF32", "8.6.1", "fp32-strict")),
-        *(("--bf16", "10.3.0", "bf16"), ("--int8 --fp16", "8.6.1", "int8")),
-        ("--fp16 --noTF32", "8.6.1", "fp16"),
-        *(("--stronglyTyped", "10.3.0", "fp32"), ("--noTF32", "11.2.1", "fp32-strict")),
-        *(("", "11.2.1", "fp32"), ("--fp16 --bf16", "8.6.1", None)),
-        ("--loadEngine=x.plan --fp8", "8.6.1", None),
+        *(("", "8.6.1", "fp32", None), ("--noTF32", "8.6.1", "fp32-strict", None)),
+        *(("--bf16", "10.3.0", "bf16", None), ("--int8 --fp16", "8.6.1", "int8", None)),
+        *(("--fp16 --noTF32", "8.6.1", "fp16", None), ("--fp16 --bf16", "8.6.1", None, None)),
+        *(("--stronglyTyped", "10.3.0", "fp32", None), ("", "11.0.0", "fp32", "CUDA graph")),
+        ("--noTF32", "11.2.1", "fp32-strict", "CUDA graph"),
+        ("--loadEngine=x.plan --fp8", "8.6.1", None, None),
+        ("--useCudaGraph", "8.6.1", "fp32", "CUDA graph"),
+        ("--noCudaGraph", "11.0.0", "fp32", None),
     ],
 )
-def test_the_precision(words: str, version: str, precision: str | None) -> None:
+def test_the_precision_and_the_launch(
+    words: str, version: str, precision: str | None, note: str | None
+) -> None:
     log = options(words, version=version)
     assert log.fields.get("precision") == precision
     assert (log.objection is None) == (precision is not None)
-    assert log.is_typed == (words == "--stronglyTyped" or version == "11.2.1")
-
-
-@pytest.mark.parametrize(
-    ("words", "version", "note"),
-    [
-        *(("--useCudaGraph", "8.6.1", "CUDA graph"), ("", "10.3.0", None)),
-        *(("", "11.0.0", "CUDA graph"), ("--noCudaGraph", "11.0.0", None)),
-    ],
-)
-def test_how_it_was_launched(words: str, version: str, note: str | None) -> None:
-    log = options(words, version=version)
+    assert log.is_typed == (words == "--stronglyTyped" or version.startswith("11"))
     assert log.labels.get("note") == note
     ignored = "The inference will be launched without using CUDA graph launch.\n"
     assert read_log(LOG_8.replace("--fp16", "--useCudaGraph") + ignored).labels == {}
