@@ -10,6 +10,7 @@ from datetime import datetime
 from hybridlat.errors import TargetError
 from hybridlat.schema import names
 from hybridlat.schema.plugins import shipped_files, shipped_table
+from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
 Size = tuple[int, int]
@@ -17,6 +18,7 @@ US_OF_UNIT: Mapping[str, float] = shipped_table("names")["units"]
 LEAST_US, MOST_US = 1e-3, 1e12
 """No latency is below a nanosecond or above eleven days."""
 _CHANNELS = (1, 3, 4)
+_LONGEST_VALUE = 200  # letters; a cell has any number
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _SHEETS = shipped_files("devices", ".toml")
@@ -31,18 +33,14 @@ class Refusal(Exception):
 
     def __init__(self, reason: str, value: object, fix: str) -> None:
         super().__init__(reason)
-        self.reason, self.value, self.fix, self.where = reason, plain(value), fix, ""
+        text = visible(str(value))
+        text = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+        self.reason, self.value, self.fix, self.where = reason, text, fix, ""
 
     def at(self, where: str) -> Refusal:
         """The same for a list of what was left out: it keeps no frame of the reading alive."""
         self.where, self.__context__ = where, None
         return self.with_traceback(None)
-
-
-def plain(value: object) -> str:
-    """A text of others as messages show it: in one line, without control characters."""
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
-    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def as_text(value: object) -> str:

@@ -20,7 +20,7 @@ from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
 from hybridlat.store.importers import cells
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text
 
 MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
@@ -87,7 +87,7 @@ def _csv(file: Path) -> Cells:
         read = csv.reader(split, delimiter=separator, strict=True)
         lines = [tuple([cell.strip() for cell in line]) for line in read]
     except csv.Error as error:  # a quote that never ends, or a field beyond csv's own limit
-        raise StoreError(f"{file} cannot be read as CSV: {plain(error)}") from None
+        raise StoreError(f"{file} cannot be read as CSV: {error}") from None
     header = _without_end(lines[0]) if lines else ()
     # A comma too many may be one of decimals: only empty cells below empty titles are dropped.
     width, most = len(header), len(lines[0]) if lines and separator == "," else None
@@ -126,7 +126,7 @@ def _parquet(file: Path) -> Cells:
         columns = [[text(scalar) for scalar in column] for column in table.columns]
     except (OSError, ValueError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
         raise StoreError(
-            f"{file} cannot be read as Parquet: {plain(str(error).partition(chr(10))[0])}"
+            f"{file} cannot be read as Parquet: {str(error).partition(chr(10))[0]}"
         ) from None
     return header, list(zip(*columns, strict=True)), "."
 
@@ -150,12 +150,12 @@ def read_column_map(path: Path) -> ColumnMap:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except msgspec.ValidationError as error:
         raise InputError(
-            f"{path} is no mapping: {plain(phrase_of(error))} (it may hold tables of texts, "
+            f"{path} is no mapping: {phrase_of(error)} (it may hold tables of texts, "
             "[columns], [constants], [units] with latency = ns, us, ms or s and [values.FIELD], "
             "and a list of texts, labels)"
         ) from None
     except (RecursionError, ValueError) as error:  # also of UTF-8, or of thousands of digits
-        raise InputError(f"{path} is not TOML: {plain(error)}") from None
+        raise InputError(f"{path} is not TOML: {error}") from None
     choices = ", ".join(FIELDS)
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
@@ -215,7 +215,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
         if (times := header.count(column)) != 1:
             raise StoreError(
                 f"{path} has {'no column' if not times else f'{times} columns'} {column!r:.60}, "
-                f"which the mapping names: it has {plain(', '.join(header))}"
+                f"which the mapping names: it has {', '.join(header)}"
             )
     places = {name: header.index(column) for name, column in mapped.items()}
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
@@ -229,7 +229,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             stated = [*stated, "the constant"] if name in STATED_ONCE else []
         if len(stated) > 1:
             raise StoreError(
-                f"{path} states the {name} twice, by {plain(' and '.join(stated))}: name the "
+                f"{path} states the {name} twice, by {' and '.join(stated)}: name the "
                 "column that counts with --columns, or leave the others out"
             )
         if stated:
@@ -238,7 +238,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
             f"latency_s) and none of images_per_second (a throughput may be of images, or of "
-            f"batches as trtexec's): it has {plain(', '.join(header))}; rename one, or name it and "
+            f"batches as trtexec's): it has {', '.join(header)}; rename one, or name it and "
             "its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"

@@ -12,11 +12,11 @@ from typing import Any
 
 from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.schema.names import MODES
+from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
-from hybridlat.store.importers.cells import plain
 from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain_title, read_table
 
 ENDINGS = (".csv", ".tsv", ".parquet")
@@ -82,7 +82,7 @@ def read_networks(
 def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
     table = read_table(file, column_map)
     unread = table.unread
-    if titles_of := plain(", ".join(filter(None, unread.values()))):
+    if titles_of := visible(", ".join(filter(None, unread.values()))):
         read.notes.append(f"{file.name}: not read are the columns {titles_of}")
     titles = {title.casefold() for title in table.header if title}
     for number, row in enumerate(table.rows, start=1):
@@ -147,7 +147,7 @@ def files_at(
         odd = {file.name for file in inside if file.suffix.lower() not in (*endings, *_BESIDE)}
         others += sorted(name for name in odd if not name.startswith("."))
     if others:
-        notes.append(f"not read are {plain(', '.join(others))}: {what} end in {choices}")
+        notes.append(f"not read are {visible(', '.join(others))}: {what} end in {choices}")
     return list(dict.fromkeys(files))
 
 
