@@ -24,13 +24,12 @@ from hybridlat.onnx_io.nodes import (
     FileNode,
     branch,
     check_text,
-    domain_of,
     is_if,
     read_node,
     read_tensor,
     unique_names,
 )
-from hybridlat.onnx_io.shapes import written_sizes
+from hybridlat.onnx_io.shapes import opsets_of, written_sizes
 from hybridlat.onnx_io.values import SIZES, Value, data_type, dense, schema_of
 
 OLDEST_OPSET = 7
@@ -156,7 +155,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
     frame.graph.output.extend(graph.output)
-    opset = {domain_of(o.domain): o.version for o in model.opset_import}
+    opset = dict(opsets_of(model))
     kinds = {(node.op, node.domain) for node in nodes}
     foreign = {k for k in kinds if schema_of(*k, opset.get(k[1], 1)) is None}
     if foreign:
@@ -181,7 +180,7 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
     for node in nodes:
         if not any(node.outputs):
             raise NetworkError(f"the operator {node.op!r} gives nothing out: the file is damaged")
-    opset = next((o.version for o in model.opset_import if not domain_of(o.domain)), None)
+    opset = dict(opsets_of(model)).get("")
     newest = onnx.defs.onnx_opset_version()
     if opset is None and not all(node.domain for node in nodes):
         raise NetworkError("the file does not say which ONNX opset it uses: export it again")

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -21,13 +21,14 @@ from hybridlat.graph.network import Network, Node, Shapes, TensorType
 from hybridlat.graph.operators import is_number
 from hybridlat.onnx_io.checks import Misfit, check_network, refusal
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
-from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
+from hybridlat.onnx_io.nodes import FileNode, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
     engine_types,
     input_types,
     model_of,
+    opsets_of,
     runtime_types,
     symbols_of,
     types_of,
@@ -77,19 +78,19 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
     make_hole(weights, sum(int(place.get("length", 0)) + _PAGE_BYTES for place in places))
     inputs = [info.name for info in model.graph.input]
     outputs = [info.name for info in model.graph.output]
-    opsets = {domain_of(o.domain): o.version for o in model.opset_import}
     parsed = parse(model)
     made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
     model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
     source.write_bytes(model.SerializeToString())
     types = runtime_types(str(source))
+    frame = Frame(opsets_of(model), {}, tuple(outputs), {})
     known: dict[str, Known] = {**types, **parsed.tensors}
     if not known.keys() >= made.keys():  # what the engine wrote out of a function of ONNX
         fed: dict[str, Known] = {n: t for n, t in known.items() if n not in made}
-        frame = Frame(tuple(opsets.items()), {}, tuple(outputs), {})
         way = walk(parsed.nodes, fed, frame, types)
         known |= {name: type_of(v) for name, v in way.known.items() if name in made}
-    return _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
+    way = Walk(frame, known, tuple(inputs), tuple(outputs), [*parsed.nodes])
+    return _assembled(network.name, way)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
@@ -164,15 +165,13 @@ def _network(
 ) -> Network:
     way = _way(parsed, frame, rebinding)
     is_open = None in way.known.values()
-    inputs, outputs = tuple(frame.inputs), frame.outputs
-    left_out: tuple[tuple[str, str], ...] = ()
     if is_open:
         # Sizes may depend on no data though something before them does.
         model = model_of([node.proto() for node in way.kept], way.known, frame.opsets)
         with contextlib.suppress(NetworkError):
             model, _ = inferred(model)
-        way = _again(way, frame, types_of((*model.graph.output, *model.graph.value_info)))
-        inputs, outputs, left_out = leave_out(way, inputs, outputs)
+        way = way.again(types_of((*model.graph.output, *model.graph.value_info)))
+        leave_out(way)
     flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
         why = "is not read step by step: export it unrolled, or as LSTM, GRU or RNN"
@@ -182,27 +181,18 @@ def _network(
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
         types = engine_types([n.proto() for n in way.kept], way.known, frame.opsets)
-        way = _again(way, frame, types)
+        way = way.again(types)
         if objections and (not types or way.open):
             raise refusal(objections[0])
         if objections:
             _log.info("onnx objects, ONNX Runtime does not: %s", objections[0])
-    opsets, folded = dict(frame.opsets), tuple(way.folded)
-    network = _assembled(name, way.kept, inputs, outputs, way.known, opsets, folded, left_out)
+    network = _assembled(name, way)
     if way.fresh or way.has_other_types:
         check_network(network, batch)
     if network.weight_bytes > MAX_WEIGHT_BYTES:
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     remember(way.fresh)
     return network
-
-
-def _again(way: Walk, frame: Frame, types: Mapping[str, TensorType]) -> Walk:
-    made = {out for node in way.kept for out in node.outputs}
-    known = {name: value for name, value in way.known.items() if name not in made}
-    again = walk(way.kept, known, frame, types)
-    again.folded[:0] = way.folded
-    return again
 
 
 def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
@@ -212,27 +202,18 @@ def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     if unknown := sorted(set(sizes) - {info.name for info in infos}):
         known = ", ".join(repr(info.name) for info in infos)
         raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
-    opsets = tuple({domain_of(o.domain): o.version for o in model.opset_import}.items())
     inputs = input_types(infos, batch, sizes, parsed.weights_fed)
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = symbols_of(infos, {name: type_.shape for name, type_ in inputs.items()})
-    return Frame(opsets, inputs, outputs, types_of(model.graph.value_info, symbols))
+    return Frame(opsets_of(model), inputs, outputs, types_of(model.graph.value_info, symbols))
 
 
-def _assembled(
-    label: str,
-    nodes: Sequence[FileNode],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    known: Mapping[str, Known],
-    opsets: Mapping[str, int],
-    folded: tuple[str, ...] = (),
-    left_out: tuple[tuple[str, str], ...] = (),
-) -> Network:
-    types = {name: t for name in inputs if isinstance(t := known.get(name), TensorType)}
+def _assembled(label: str, way: Walk) -> Network:
+    known, opsets = way.known, dict(way.frame.opsets)
+    types = {name: t for name in way.inputs if isinstance(t := known.get(name), TensorType)}
     keeps: dict[str, bool] = {}
     made: list[Node] = []
-    for node in nodes:
+    for node in way.kept:
         for source in node.inputs:
             value = known.get(source)
             if type(value) is Value and keeps.get(source) is not False:
@@ -244,14 +225,13 @@ def _assembled(
                     raise Misfit(_no_shape(node, out))
                 types[out] = type_
         made.append(node_of(node, opsets.get(node.domain, 1)))
-    ends = tuple([name for name in dict.fromkeys(outputs) if name in types])
+    ends = tuple([name for name in dict.fromkeys(way.outputs) if name in types])
     if not ends or not made:
         raise NetworkError("it computes nothing but constants")
     constants = {n: constant_of(cast(Value, known[n]), keep) for n, keep in keeps.items()}
-    network = Network(
-        label, tuple(made), tuple(inputs), ends, types, constants, folded, left_out=left_out
-    )
-    known_biases = {node.name: node.drops_bias for node in nodes if node.drops_bias is not None}
+    parts = tuple(made), way.inputs, ends, types, constants, tuple(way.folded)
+    network = Network(label, *parts, left_out=way.left_out)
+    known_biases = {node.name: node.drops_bias for node in way.kept if node.drops_bias is not None}
     if known_biases:
         zeros = tuple([name for name, drops in known_biases.items() if drops])
         network = replace(network, zero_biases=zeros)

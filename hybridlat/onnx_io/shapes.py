@@ -12,12 +12,17 @@ from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInf
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType, pixels_of
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
-from hybridlat.onnx_io.nodes import reads
+from hybridlat.onnx_io.nodes import domain_of, reads
 from hybridlat.onnx_io.values import NUMPY_NAMES, Known, Value, data_type, dtype_name, type_of
 
 _log = logging.getLogger(__name__)
 _OPEN = (None, 0, -1)
 Opsets = tuple[tuple[str, int], ...]
+
+
+def opsets_of(model: ModelProto) -> Opsets:
+    """The versions of a model's operator sets, by domain."""
+    return tuple({domain_of(o.domain): o.version for o in model.opset_import}.items())
 
 
 def input_types(

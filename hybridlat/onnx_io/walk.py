@@ -58,19 +58,34 @@ class Walk:
 
     ``known`` is None for a tensor of unknown type; ``objections`` are onnx's by operator, ``fresh``
     what may be remembered once it is checked; with ``has_other_types`` some came from elsewhere.
+    ``left_out`` are names and operators of what depends on data, see ``leave_out``.
     """
 
+    frame: Frame
     known: dict[str, Known]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     kept: list[FileNode] = field(default_factory=list)
     folded: list[str] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
     fresh: dict[Key, Outcome] = field(default_factory=dict)
     has_other_types: bool = False
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def open(self) -> bool:
         """Whether an operator that is kept makes a tensor of unknown type."""
         return any(self.known[o] is None for node in self.kept for o in node.outputs if o)
+
+    def again(self, types: Mapping[str, TensorType]) -> Walk:
+        """The way through what is kept, with these types of what is unknown here."""
+        made = {out for node in self.kept for out in node.outputs}
+        known = {name: value for name, value in self.known.items() if name not in made}
+        way = walk(self.kept, known, self.frame, types)
+        folded = [*self.folded, *way.folded]
+        outside = self.inputs, self.outputs, self.left_out
+        way.folded, (way.inputs, way.outputs, way.left_out) = folded, outside
+        return way
 
 
 def walk(
@@ -81,7 +96,8 @@ def walk(
     rebinding: Rebinding | None = None,
 ) -> Walk:
     """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
-    way = Walk(known, has_other_types=engine is not None)
+    ends = tuple(frame.inputs), frame.outputs
+    way = Walk(frame, known, *ends, has_other_types=engine is not None)
     elsewhere = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
     waiting = list(reversed(nodes))
@@ -98,7 +114,7 @@ def walk(
         key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:
-            outcome = _outcome(node, key, way, frame.opsets, elsewhere)
+            outcome = _outcome(node, key, way, elsewhere)
         is_folded, results = outcome
         if is_folded:
             way.folded.append(node.name)
@@ -119,10 +135,8 @@ _LEFT_OUT = TensorType("", ())
 _TEXT = {"object": "string"}
 
 
-def _outcome(
-    node: FileNode, key: Key, way: Walk, opsets: Opsets, elsewhere: Mapping[str, TensorType]
-) -> Outcome:
-    known = way.known
+def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, TensorType]) -> Outcome:
+    known, opsets = way.known, way.frame.opsets
     if missing := sorted(set(node.inputs).difference(known)):
         where = f"{node.op} {node.name!r}"
         raise OutOfOrder(f"{where} reads the tensor {missing[0]!r}, which nothing makes")
@@ -146,14 +160,12 @@ def _outcome(
     return outcome
 
 
-def leave_out(
-    way: Walk, inputs: tuple[str, ...], outputs: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]:
+def leave_out(way: Walk) -> None:
     """Take out the operators whose sizes depend on data, and all whose sizes then are not known.
 
-    Control flow and arithmetic with a few numbers behind them go as well. Returns the inputs of the
-    rest, with what it reads of those that went, its outputs, with what those read, and their names
-    and operators. Nothing happens where nothing else would stay.
+    Control flow and arithmetic with a few numbers behind them go as well. The rest has as inputs
+    what it reads of those that went, and as outputs what those read. Nothing happens where nothing
+    else would stay.
     """
     known, gone = way.known, {}
     unknown: set[str] = set()
@@ -171,14 +183,12 @@ def leave_out(
             unknown.update(out for out, type_ in results.items() if type_ is None)
     kept = [node for node in way.kept if node.name not in gone]
     made = {out for node in kept for out in node.outputs if out}
-    ends = dict.fromkeys([name for name in outputs if name not in lost])
+    ends = dict.fromkeys([name for name in way.outputs if name not in lost])
     ends |= dict.fromkeys([r for node in gone.values() for r in node.reads if r in made])
-    if not gone or made.isdisjoint(ends):
-        return inputs, outputs, ()
-    way.kept = kept
-    fed = dict.fromkeys([r for node in kept for r in node.reads if r in lost])
-    went = tuple([(name, node.op) for name, node in gone.items()])
-    return inputs + tuple(fed), tuple(ends), went
+    if gone and not made.isdisjoint(ends):
+        fed = dict.fromkeys([r for node in kept for r in node.reads if r in lost])
+        way.kept, way.inputs, way.outputs = kept, way.inputs + tuple(fed), tuple(ends)
+        way.left_out = tuple([(name, node.op) for name, node in gone.items()])
 
 
 def _tried(node: FileNode, known: Mapping[str, Known], opsets: Opsets) -> tuple[TensorType, ...]:
