@@ -108,6 +108,12 @@ def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
     network = read_network(made)
     assert network.types["a"] == TensorType("float32", (2, 5, 8))
     assert network.types["y"] == TensorType("float32", (2, 8, 5))
+    body = "g (float[2,8] x) => (float[2,8] y) {{ y = {}Gelu(x) }}"
+    engine_s, own = (model(body.format(domain), opset=20) for domain in ("com.microsoft.", ""))
+    assert sign(read_network(engine_s)) == sign(read_network(own))  # one kernel runs both
+    engine_s.graph.node[0].attribute.add(name="alpha", type=1, ref_attr_name="outer")
+    with pytest.raises(NetworkError, match="has the attribute 'alpha' of a kind that cannot be"):
+        read_network(engine_s)
 
 
 def test_the_engine_decides_where_onnx_objects(

@@ -71,11 +71,10 @@ def test_the_median_of_good_records_wins_else_the_newest_failure(store: Store) -
     known = store.latencies(TARGET, [HASHES[0]])[HASHES[0]]
     assert (known.latency_us, known.records, known.failure) == (11.0, 3, None)
     assert known.spread_share == pytest.approx(11.2694 / 11.0 / 3**0.5, rel=1e-3)
-    for day in (1, 3, 2):
+    for day in (1, 5, 3, 2, 4):
         at = f"2026-01-0{day}T00:00:00Z"
-        failed = measured(HASHES[1], None, failure=f"day {day}", measured_at=at)
-        store.add([failed])
-    expected = {HASHES[1]: LatencyStats(None, 0.0, 0, "day 3")}
+        store.add([measured(HASHES[1], None, failure=f"day {day}", measured_at=at)])
+    expected = {HASHES[1]: LatencyStats(None, 0.0, 0, "day 5")}
     assert store.latencies(TARGET, HASHES[1:]) == expected
 
 
