@@ -25,8 +25,6 @@ _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
 _PADDINGS = (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID")
 _NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
 NARROW = frozenset(map(TensorProto.DataType.Value, _NARROW))
-_AS_ONNX_S_OWN = dict.fromkeys(QUANTISERS, 21) | {"Gelu": 20}
-"""Operators of ONNX Runtime's domain whose kernels run ONNX's own too, of these versions."""
 
 
 def domain_of(domain: str) -> str:
@@ -126,8 +124,8 @@ def node_of(read: FileNode, opset: int) -> Node:
     """The operator as networks have it, in this operator set. NetworkError for a branch."""
     version, domain = since_version(read.op, read.domain, opset), read.domain
     attributes = attributes_of(read.proto(), domain, opset)
-    if domain == "com.microsoft" and read.op in _AS_ONNX_S_OWN:
-        version, domain = _AS_ONNX_S_OWN[read.op], ""
+    if domain == "com.microsoft" and read.op in QUANTISERS:  # one kernel runs it and ONNX's own
+        version, domain = 21, ""
     node = Node(read.name, read.op, read.inputs, read.outputs, attributes, domain, version)
     return local_form(node)
 

@@ -18,7 +18,17 @@ from tests.networks import branches, classifier, conv_relu, residual_block
 from tests.onnx_io.test_reading_shapes import model
 
 X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
-MAKERS = (conv_relu, residual_block, branches, classifier)
+
+
+def normed() -> Network:
+    """Weights of every class: scales and variances, shifts, a matrix."""
+    vectors = {name: (1, [32]) for name in "sbmv"}
+    weights = vectors | {"g": (1, [1, 32, 1, 1]), "w": (1, [6, 6])}
+    body = "n = BatchNormalization(x, s, b, m, v)  t = Mul(n, g)  y = MatMul(t, w)"
+    return read_network(model(f"g (float[1,32,6,6] x) => (y) {{ {body} }}", weights))
+
+
+MAKERS = (conv_relu, residual_block, branches, classifier, normed)
 
 
 def network_of(body: str, opset: int, inputs: str = "") -> Network:
