@@ -10,36 +10,40 @@ from operator import itemgetter
 from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
-BLOCKS = ":blocks"
-"""Behind the name of a tensor that is held in blocks of channels."""
+BLOCKS, REORDERED = ":blocks", ":reordered"
+"""Behind the name of a tensor in blocks of channels: made so, or reordered from the file's."""
 Attributes = tuple[tuple[str, AttributeValue], ...]
 
 
 @dataclass(slots=True)
 class Kernel:
-    """A kernel in the making; ``channels`` is 0 for one whose result is in the file's layout.
+    """A kernel in the making, which makes the ``result`` of an operator in its ``layout``.
 
-    ``at`` orders kernels: the position of the last operator in it. ``uses`` counts the readers of
-    its result in the file, ``left`` those that want it in the file's layout.
+    The file's layout is empty. ``at`` orders kernels: the position of the last operator in it.
     """
 
     op: str
     domain: str
     version: int
-    inputs: list[str]
-    output: str
     attributes: Attributes
+    result: str
     origins: list[int]
     at: float
-    channels: int = 0
-    uses: int = 0
-    left: int = 0
-    is_activated: bool = False
+    inputs: list[str] = field(default_factory=list)
+    layout: str = ""
+
+    @property
+    def output(self) -> str:
+        return self.result + self.layout
+
+    @property
+    def is_activated(self) -> bool:
+        return any(name == "activation" for name, _ in self.attributes)
 
     def put(self, name: str, value: AttributeValue) -> None:
         """Set an attribute; they stay sorted by name."""
-        self.attributes = _with(self.attributes, name, value, repr(value))
-        self.is_activated |= name == "activation"
+        others = [pair for pair in self.attributes if pair[0] != name]
+        self.attributes = tuple(sorted([*others, (name, value)], key=itemgetter(0)))
 
     def node(self) -> Node:
         inputs, outputs = tuple(self.inputs), (self.output,)
@@ -54,19 +58,18 @@ class UncoveredError(Exception):
 class PredictedGraph:
     """The kernels so far, for a network and a number of channels in a block.
 
-    ``blocked`` are the kernels whose results are in blocks, ``made`` the makers of all tensors;
-    ``readers`` the operators that read each tensor of the file; ``same`` maps results to equal
-    earlier ones.
+    ``made`` are the makers of the file's tensors, in whichever layout; ``readers`` the operators
+    that read each; ``same`` maps results to equal earlier ones. ``constants`` are the weights that
+    the engine made or brought to another shape.
     """
 
     network: Network
     block: int
     kernels: list[Kernel] = field(default_factory=list)
-    blocked: dict[str, Kernel] = field(default_factory=dict)
     made: dict[str, Kernel] = field(default_factory=dict)
-    types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    reordered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         network = self.network
@@ -85,7 +88,6 @@ class PredictedGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
-        self.types.update((name, network.types[name]) for name in network.inputs)
 
     def maker(self, name: str) -> Node | None:
         position = self.network.producers.get(name)
@@ -93,14 +95,29 @@ class PredictedGraph:
 
     def lowered(self, context: str, by: str) -> Lowered:
         """The finished graph as a lowered network: reorders behind blocks, kernels in order."""
-        self._reorder_outputs()
-        self.kernels.sort(key=lambda kernel: kernel.at)
-        nodes = tuple([kernel.node() for kernel in self.kernels])
-        origins = tuple([tuple(sorted(k.origins)) for k in self.kernels])
-        removed = tuple(sorted({*range(len(self.network.nodes))}.difference(*origins)))
-        held = replace(self.network, nodes=nodes, types=self.types, constants=self.constants)
-        lowered = replace(held, context=context, rebound=())
-        return Lowered(lowered, origins, removed, by)
+        network, kernels = self.network, self.kernels
+        read = {name for kernel in kernels for name in kernel.inputs} | self.outputs
+        for name, held in self.made.items():
+            if held.layout and name in read:
+                channels = network.types[name].shape[1]
+                attributes: Attributes = (("channels", channels), ("channels_last", 0))
+                self._reorder("ReorderOutput", attributes, name, held.at + 0.25, held.output)
+        kernels.sort(key=lambda kernel: kernel.at)
+        nodes = tuple([kernel.node() for kernel in kernels])
+        origins = tuple([tuple(sorted(kernel.origins)) for kernel in kernels])
+        removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
+        types = {name: network.types[name] for name in network.inputs}
+        types.update((kernel.output, self._type(kernel)) for kernel in kernels)
+        constants = {n: c for n, c in network.constants.items() if n in read} | self.constants
+        held_network = replace(network, nodes=nodes, types=types, constants=constants)
+        return Lowered(replace(held_network, context=context, rebound=()), origins, removed, by)
+
+    def _type(self, kernel: Kernel) -> TensorType:
+        type_ = self.network.types[kernel.result]
+        if not kernel.layout or type_.shape[1] % self.block == 0:
+            return type_
+        batch, channels, *pixels = type_.shape
+        return TensorType("float32", (batch, padded(channels, self.block), *pixels))
 
     def inputs(self, node: Node) -> list[str]:
         """What an operator reads, of equal results the first."""
@@ -115,98 +132,73 @@ class PredictedGraph:
     def sized(self, name: str, shape: tuple[int, ...]) -> str:
         """A weight brought to another shape."""
         known = self.constants.get(name) or self.network.constants[name]
-        self.constants[name] = known if known.type.shape == shape else weights(shape)
+        if known.type.shape != shape:
+            self.constants[name] = weights(shape)
         return name
 
     def new_kernel(self, position: int, node: Node) -> Kernel:
-        op, domain, version, out = node.op, node.domain, node.version, node.outputs[0]
+        out = node.outputs[0]
         origins = [position, *self.twins.get(out, ())]
-        return Kernel(op, domain, version, [], out, node.attributes, origins, position)
+        return Kernel(node.op, node.domain, node.version, node.attributes, out, origins, position)
+
+    def is_read_once(self, name: str) -> bool:
+        return len(self.readers.get(name, ())) + (name in self.outputs) == 1
 
     def only_reader(self, node: Node, ops: Collection[str]) -> int | None:
         """The one operator that reads a result, if it is of ``ops``; none if that is given out."""
-        out = node.outputs[0]
-        readers = self.readers.get(out, ())
-        if len(readers) != 1 or out in self.outputs:
+        readers = self.readers.get(node.outputs[0], ())
+        if len(readers) != 1 or node.outputs[0] in self.outputs:
             return None
         return readers[0] if self.network.nodes[readers[0]].op in ops else None
 
     def join(self, kernel: Kernel, position: int) -> Node:
         """Take an operator behind a kernel into it."""
         node = self.network.nodes[position]
-        kernel.origins += [position, *self.twins.get(node.outputs[0], ())]
-        kernel.output, kernel.at = node.outputs[0], position
+        kernel.result, kernel.at = node.outputs[0], position
+        kernel.origins += [position, *self.twins.get(kernel.result, ())]
         self.done.add(position)
         return node
 
-    def emit(self, kernel: Kernel, inputs: list[str], channels: int = 0) -> None:
-        """The kernel stands; its result is blocked if it has ``channels``."""
-        kernel.inputs, kernel.channels = inputs, channels
+    def emit(self, kernel: Kernel, inputs: list[str], layout: str = "") -> None:
+        """The kernel stands, with its result in a layout."""
+        kernel.inputs, kernel.layout = inputs, layout
         self.kernels.append(kernel)
-        self._name_result(kernel)
-
-    def _name_result(self, kernel: Kernel) -> None:
-        out = kernel.output
-        type_ = self.network.types[out]
-        if kernel.channels:
-            self.blocked[out] = kernel
-            shape = (type_.shape[0], padded(kernel.channels, self.block), *type_.shape[2:])
-            kernel.output = out + BLOCKS
-            type_ = TensorType("float32", shape) if shape != type_.shape else type_
-        self.made[kernel.output] = kernel
-        self.types[kernel.output] = type_
-        kernel.left = kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
+        self.made[kernel.result] = kernel
 
     def move(self, kernel: Kernel, position: int) -> None:
         """A kernel that stands takes in the operator behind it, and gives out its result."""
-        del self.types[kernel.output], self.made[kernel.output]
-        del self.blocked[kernel.output.removesuffix(BLOCKS)]
+        del self.made[kernel.result]
         self.join(kernel, position)
-        self._name_result(kernel)
+        self.made[kernel.result] = kernel
+
+    def in_blocks(self, name: str) -> Kernel | None:
+        """The kernel that makes a tensor in blocks; None where it is in the file's layout."""
+        held = self.made.get(name)
+        return held if held is not None and held.layout else None
 
     def as_blocks(self, name: str) -> str:
-        held = self.blocked.get(name)
-        if held is not None:
-            held.left -= 1
-            return held.output
-        known = f"{name}:reordered"
-        if known not in self.types:
-            type_ = self.network.types[name]
-            wide = padded(type_.shape[1], self.block)
-            at = self.made[name].at if name in self.made else -1
+        """The tensor in blocks, reordered where it is not made so."""
+        maker = self.made.get(name)
+        if maker is not None and maker.layout:
+            return maker.output
+        if name not in self.reordered:
+            self.reordered.add(name)
+            at = -0.5 if maker is None else maker.at + 0.5
             attributes: Attributes = (("channels_last", 0),)
-            self._reorder("ReorderInput", name, known, attributes, at + 0.5)
-            self.types[known] = TensorType("float32", (type_.shape[0], wide, *type_.shape[2:]))
-        return known
+            self._reorder("ReorderInput", attributes, name, at, name, REORDERED)
+        return name + REORDERED
 
     def _reorder(
-        self, op: str, source: str, result: str, attributes: Attributes, at: float
+        self, op: str, attributes: Attributes, result: str, at: float, source: str, layout: str = ""
     ) -> None:
-        kernel = Kernel(op, BLOCKED_DOMAIN, 1, [source], result, attributes, [], at)
+        kernel = Kernel(op, BLOCKED_DOMAIN, 1, attributes, result, [], at, [source], layout)
         self.kernels.append(kernel)
-
-    def _reorder_outputs(self) -> None:
-        for name, held in self.blocked.items():
-            if held.left <= 0:
-                continue
-            attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
-            at = held.at + 0.25
-            self._reorder("ReorderOutput", held.output, name, attributes, at)
-            self.types[name] = self.network.types[name]
 
 
 @lru_cache(maxsize=4096)
 def weights(shape: tuple[int, ...]) -> Constant:
     """A weight that the engine brought to that shape."""
     return Constant(TensorType("float32", shape))
-
-
-@lru_cache(maxsize=4096)
-def _with(attributes: Attributes, name: str, value: AttributeValue, text: str) -> Attributes:
-    """``text`` tells apart what is equal and yet written otherwise: 0.0 and -0.0."""
-    del text
-    others = [pair for pair in attributes if pair[0] != name]
-    return tuple(sorted([*others, (name, value)], key=itemgetter(0)))
 
 
 def equal_results(network: Network) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import cast
 
 from hybridlat.engines.ort.predicted_graph import (
     BLOCKED_DOMAIN,
+    BLOCKS,
     Kernel,
     PredictedGraph,
     UncoveredError,
@@ -58,7 +59,7 @@ def lower_by_rules(network: Network, block: int, context: str, by: str) -> Lower
         graph = _Rules(network, block)
         for position, node in enumerate(network.nodes):
             if position not in graph.done:
-                _RULES.get(node.op, _Rules.plain)(graph, position, node)
+                _RULES.get(node.op, _Rules._other)(graph, position, node)
     except UncoveredError:
         return None
     return graph.lowered(context, by)
@@ -87,16 +88,13 @@ class _Rules(PredictedGraph):
     def _place_conv(
         self, kernel: Kernel, node: Node, operands: list[str], shape: tuple[int, ...]
     ) -> None:
-        source, channels = self.inputs(node)[0], shape[0]
+        source = self.inputs(node)[0]
         group = cast(int, node.attribute("group", 1))
         fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
         wide = filter_shape[0]
         if not fits:
             if ("activation", "HardSwish") in kernel.attributes:
                 raise UncoveredError  # the engine takes it apart for some readers
-            for name in operands:
-                if name not in self.constants:
-                    self.constants[name] = self.network.constants[name]
             return self.emit(kernel, [source, *operands])
         kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
         if is_deep and group != wide:
@@ -104,24 +102,23 @@ class _Rules(PredictedGraph):
         names = [self.sized(operands[0], filter_shape)]
         names += [self.sized(name, (wide,)) for name in operands[1:]]
         first = self.as_blocks(source) if reads_blocks else source
-        self.emit(kernel, [first, *names], channels)
+        self.emit(kernel, [first, *names], BLOCKS)
 
     def _normalise(self, position: int, node: Node) -> None:
         """On blocks a batch normalisation becomes a convolution of one tap and channel each."""
         source = self.inputs(node)[0]
-        held = self.blocked.get(source)
         for name in node.inputs[1:]:
             self.weight(name)
-        if held is None:
-            return self.plain(position, node)
-        wide = padded(held.channels, self.block)
+        if self.in_blocks(source) is None:
+            return self._plain(position, node)
+        wide = padded(self.network.types[source].shape[1], self.block)
         weight, bias = f"{node.outputs[0]}:scale", f"{node.outputs[0]}:shift"
         self.constants[weight] = weights((wide, 1, 1, 1))
         self.constants[bias] = weights((wide,))
         group = (("group", wide),)
         conv = replace(node, op="Conv", domain=BLOCKED_DOMAIN, version=1, attributes=group)
         inputs = [self.as_blocks(source), weight, bias]
-        self.emit(self.new_kernel(position, conv), inputs, held.channels)
+        self.emit(self.new_kernel(position, conv), inputs, BLOCKS)
 
     def _pool(self, position: int, node: Node) -> None:
         source = self.inputs(node)[0]
@@ -130,23 +127,22 @@ class _Rules(PredictedGraph):
         if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
             fits = False  # the engine has no such kernel for blocks
         if node.op in _GLOBAL_POOLS:
-            fits &= source in self.blocked or source in self.network.inputs
+            fits &= self.in_blocks(source) is not None or source in self.network.inputs
         if not fits:
-            return self.plain(position, node)
-        self._on_blocks(position, replace(node, domain=BLOCKED_DOMAIN, version=1), shape[1])
+            return self._plain(position, node)
+        self._on_blocks(position, replace(node, domain=BLOCKED_DOMAIN, version=1))
 
     def _activation(self, position: int, node: Node) -> None:
         source = self.inputs(node)[0]
-        held = self.blocked.get(source)
+        held = self.in_blocks(source)
         if held is None:
-            return self.plain(position, node)
-        if held.op == "Conv" and held.uses == 1 and not held.is_activated:
+            return self._plain(position, node)
+        if held.op == "Conv" and self.is_read_once(source) and not held.is_activated:
             if node.op == "HardSigmoid":
                 raise UncoveredError  # how its parameters would be written was never seen
-            held.left -= 1
             held.put("activation", node.op)
             return self.move(held, position)
-        self._on_blocks(position, node, held.channels)
+        self._on_blocks(position, node)
 
     def _binary(self, position: int, node: Node) -> None:
         sources = self.inputs(node)
@@ -154,72 +150,59 @@ class _Rules(PredictedGraph):
             raise UncoveredError
         if node.op == "Mul" and any(self._is_sigmoid_of(*p) for p in (sources, sources[::-1])):
             raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu
-        shapes = {self.network.types[name].shape for name in sources}
-        blocked = all(name in self.blocked for name in sources)
-        if not blocked or len(shapes) > 1:
+        makers = [self.made.get(name) for name in sources]
+        held = [maker for maker in makers if maker is not None and maker.layout]
+        if len(held) < 2 or len({self.network.types[name].shape for name in sources}) > 1:
             if node.op == "Add":
-                if blocked:
+                if len(held) == 2:
                     raise UncoveredError  # to add one value a channel the engine reshapes both
-                makers = [self.made.get(name) for name in sources]
-                if any(maker is not None and maker.op in _CONVOLUTIONS for maker in makers):
+                if any(m is not None and not m.layout and m.op in _CONVOLUTIONS for m in makers):
                     raise UncoveredError  # a convolution without blocks may take it in
-            return self.plain(position, node)
-        held = [self.blocked[name] for name in sources]
+            return self._plain(position, node)
         if node.op == "Add":
-            for one, other in ((held[0], held[1]), (held[1], held[0])):
-                joins = one.op == "Conv" and len(one.inputs) < 4 and one.uses == 1
+            for one, other in (held, held[::-1]):
+                joins = one.op == "Conv" and len(one.inputs) < 4 and self.is_read_once(one.result)
                 if joins and not one.is_activated:
-                    one.left -= 1
-                    other.left -= 1
                     one.inputs += [*[""] * (3 - len(one.inputs)), other.output]
                     return self.move(one, position)
-        self._on_blocks(position, node, held[0].channels)
+        self._on_blocks(position, node)
 
     def _is_sigmoid_of(self, source: str, name: str) -> bool:
         maker = self.maker(name)
         return maker is not None and maker.op == "Sigmoid" and self.inputs(maker)[0] == source
 
     def _concat(self, position: int, node: Node) -> None:
-        sources = self.inputs(node)
-        held = [self.blocked.get(name) for name in sources]
-        aligned = all(k is not None and k.channels % self.block == 0 for k in held)
-        if not aligned or node.attribute("axis") != 1:
-            return self.plain(position, node)
-        self._on_blocks(position, node, sum(k.channels for k in held if k is not None))
+        held = [maker for name in self.inputs(node) if (maker := self.in_blocks(name)) is not None]
+        channels = [self.network.types[maker.result].shape[1] for maker in held]
+        is_aligned = all(count % self.block == 0 for count in channels)
+        if len(held) < len(node.inputs) or not is_aligned or node.attribute("axis") != 1:
+            return self._plain(position, node)
+        self._on_blocks(position, node)
 
-    def _hard_swish(self, position: int, node: Node) -> None:
-        raise UncoveredError  # outside of a convolution the engine takes it apart
-
-    def _clip(self, position: int, node: Node) -> None:
-        before = self.maker(self.inputs(node)[0])
-        if before is not None and before.op == "Relu":
-            raise UncoveredError  # both become one Clip
-        self.plain(position, node)
-
-    def _gemm(self, position: int, node: Node) -> None:
-        if self.only_reader(node, _FUSED_ACTIVATIONS) is not None:
-            raise UncoveredError
-        self.plain(position, node)
-
-    def _reshape(self, position: int, node: Node) -> None:
-        """Behind another that equal ones alone read, the engine joins both."""
+    def _other(self, position: int, node: Node) -> None:
+        """Left as it is, but where the engine fuses it in a way that no rule here describes."""
         source = self.inputs(node)[0]
-        maker = self.maker(source)
-        if maker is not None and maker.op == "Reshape" and len(self.readers[source]) == 1:
+        before = self.maker(source)
+        is_behind_its_like = before is not None and before.op == "Reshape"
+        is_uncovered = {
+            "HardSwish": True,  # outside of a convolution the engine takes it apart
+            "Clip": before is not None and before.op == "Relu",  # both become one Clip
+            "Gemm": self.only_reader(node, _FUSED_ACTIVATIONS) is not None,
+            # Behind another that equal ones alone read, the engine joins both.
+            "Reshape": is_behind_its_like and len(self.readers[source]) == 1,
+        }
+        if is_uncovered.get(node.op):
             raise UncoveredError
-        self.plain(position, node)
+        self._plain(position, node)
 
-    def plain(self, position: int, node: Node) -> None:
+    def _plain(self, position: int, node: Node) -> None:
         """Left as it is, in the layout of the file."""
         # What holds blocks is reordered at the end, under the name that it has in the file.
-        inputs = self.inputs(node)
-        constants = self.network.constants
-        self.constants.update({name: constants[name] for name in inputs if name in constants})
-        self.emit(self.new_kernel(position, node), inputs)
+        self.emit(self.new_kernel(position, node), self.inputs(node))
 
-    def _on_blocks(self, position: int, node: Node, channels: int) -> None:
+    def _on_blocks(self, position: int, node: Node) -> None:
         inputs = [self.as_blocks(name) for name in self.inputs(node)]
-        self.emit(self.new_kernel(position, node), inputs, channels)
+        self.emit(self.new_kernel(position, node), inputs, BLOCKS)
 
     def _activate(self, kernel: Kernel, position: int) -> None:
         node = self.network.nodes[position]
@@ -274,10 +257,6 @@ _RULES: dict[str, Callable[[_Rules, int, Node], None]] = {
     "Add": _Rules._binary,
     "Mul": _Rules._binary,
     "Concat": _Rules._concat,
-    "Gemm": _Rules._gemm,
-    "HardSwish": _Rules._hard_swish,
-    "Clip": _Rules._clip,
-    "Reshape": _Rules._reshape,
     **dict.fromkeys(_BLOCKED_ACTIVATIONS, _Rules._activation),
     **dict.fromkeys((*_POOLS, *_GLOBAL_POOLS), _Rules._pool),
 }
