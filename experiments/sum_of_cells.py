@@ -205,7 +205,7 @@ def _measure(
         ]
     if missing:
         with ProgressShown() as shown:
-            measure(backend, {"threads": 1}, missing, store, settings, shown.at(label))
+            measure(backend, missing, store, settings, shown.at(label))
 
 
 def _repeat(
@@ -224,7 +224,7 @@ def _repeat(
         settings = REPEAT if repeat == 1 else TRUTH
         jobs = list(missing.values())
         with ProgressShown() as shown:
-            measure(backend, {"threads": 1}, jobs, store, settings, shown.at(label))
+            measure(backend, jobs, store, settings, shown.at(label))
 
 
 def main() -> None:

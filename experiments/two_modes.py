@@ -256,7 +256,7 @@ def thinned(visit: Visit) -> Visit:
 
 def sweep(budget_s: float) -> None:
     """Measure the convolutions of all series, and write them as a pack."""
-    backend, options = registry.load("onnxruntime")(threads=1), {"threads": 1}
+    backend = registry.open_backend("onnxruntime", {"threads": 1})
     jobs = {result.signature.hash: result for shape in shapes() for result in [job(shape)]}
     order = list(jobs.values())
     random.Random(0).shuffle(order)
@@ -268,7 +268,7 @@ def sweep(budget_s: float) -> None:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         with Store(Path(folder) / "measured.db") as store:
-            records = measure(backend, options, order, store, settings)
+            records = measure(backend, order, store, settings)
         with Store(Path(folder) / "kept.db") as store:
             store.add_signatures({j.signature.hash: j.signature.text for j in order})
             store.add(structs.replace(r, visits=tuple(map(thinned, r.visits))) for r in records)

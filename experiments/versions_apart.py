@@ -110,7 +110,7 @@ def add_to(store: Store, networks: Sequence[Path]) -> None:
             jobs.setdefault(signature.hash, Job(signature, cell.network, "cell", labels))
         new = [job for name, job in jobs.items() if name not in known]
         store.add_signatures({job.signature.hash: job.signature.text for job in new})
-        found = measure(backend, {}, new, store, CONFIG)
+        found = measure(backend, new, store, CONFIG)
         known |= {job.signature.hash for job in new}
         parts = tuple(uses.items())
         store.add_breakdowns([Breakdown(backend.target, path.stem, whole.hash, parts, (), labels)])

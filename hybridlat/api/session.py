@@ -108,7 +108,7 @@ class Session:
 
         if self.backend is None:
             raise BackendUnavailable(self.engine.why_not)
-        measurer = Measurer(self.backend, self.engine.options)
+        measurer = Measurer(self.backend)
         return MeasureService(measurer, self.data, self.options.settings, self.options.progress)
 
     def partition(self, opened: Opened) -> Partition:

@@ -149,7 +149,7 @@ def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | 
             return None
         say(f"timing the reference network for {seconds:.0f} s")
         try:
-            timed = steadiness(engine.backend, engine.options, seconds)
+            timed = steadiness(engine.backend, seconds)
         except HybridlatError as error:
             problems.add(str(error), "see the reason, and run doctor again", "error")
             return None

@@ -143,7 +143,7 @@ def onboard(
         raise BackendUnavailable(engine.why_not)
     onboarded = None if full else _by_another_version(engine.target, chosen)
     if onboarded is None:
-        measurer, messages = Measurer(engine.backend, engine.options), on_message(as_json)
+        measurer, messages = Measurer(engine.backend), on_message(as_json)
         with ProgressShown() as shown:
             measured = onboarding.measure_target(measurer, chosen, shown, messages)
             onboarded = onboarding.train_on(measured, training, store, messages)

@@ -63,6 +63,8 @@ class Backend(abc.ABC):
     name: ClassVar[str]
     method: ClassVar[Method]
     target: Target
+    options: Mapping[str, int | str] = MappingProxyType({})
+    """The arguments that it was started with, and is anew in a measuring process."""
     contexts: Mapping[str, float] = MappingProxyType({"": math.inf})
     """Contexts of cells, and the bytes of weights that a network of each holds less than."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import logging
+import pkgutil
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -202,35 +203,22 @@ def load_backend(name: str) -> type[Backend]:
         raise BackendUnavailable(
             f"there is no backend {name!r}: choose one of {', '.join(backends())}"
         )
-    return backend_at(path)
-
-
-def backend_at(path: str) -> type[Backend]:
-    """The backend class at ``module:Class``, as :func:`place_of` names it."""
-    module, _, attribute = path.partition(":")
-    return cast(type[Backend], getattr(importlib.import_module(module), attribute))
-
-
-def place_of(backend: Backend) -> str:
-    """Where another process finds this backend's class: ``module:Class``."""
-    return f"{type(backend).__module__}:{type(backend).__qualname__}"
+    return cast(type[Backend], pkgutil.resolve_name(path))
 
 
 def open_backend(name: str, options: Mapping[str, int | str] | None = None) -> Backend:
     """The backend ``name``, started with its own options (``threads``); UnavailableError."""
-    return load_backend(name)(**(options or {}))
+    backend = load_backend(name)(**(options or {}))
+    backend.options = options or {}
+    return backend
 
 
 @dataclass(frozen=True)
 class ResolvedEngine:
-    """A target, and the backend that measures it here with the ``options`` that start it anew.
-
-    ``why_not`` says why there is no backend.
-    """
+    """A target, and the backend that measures it here; ``why_not`` says why there is none."""
 
     target: Target
     backend: Backend | None = None
-    options: Mapping[str, int | str] = field(default_factory=dict)
     why_not: str = ""
 
 
@@ -248,8 +236,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     why_not = f"there is no backend {name!r}"
     if requested is None or entry(name).backend is not None:
         try:
-            options = load_backend(name).options_for(requested, threads)
-            backend = open_backend(name, options)
+            backend = open_backend(name, load_backend(name).options_for(requested, threads))
         except UnavailableError as error:
             if requested is None:
                 raise
@@ -258,7 +245,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
             here, meant = backend.target, requested or backend.target
             runtime = meant.runtime if meant.version else here.runtime
             if replace(meant, runtime=runtime, threads=meant.threads or here.threads) == here:
-                return ResolvedEngine(here, backend, options)
+                return ResolvedEngine(here, backend)
             backend.close()
             why_not = f"this machine is {here}"
     assert requested is not None

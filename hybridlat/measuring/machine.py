@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network, reference_network
@@ -104,17 +103,16 @@ class Steadiness:
 
 
 @alone()
-def steadiness(backend: Backend, options: Mapping[str, int | str], seconds: float) -> Steadiness:
+def steadiness(backend: Backend, seconds: float) -> Steadiness:
     """Visit the reference network for ``seconds`` in two processes, one after the other.
 
     Raises BackendUnavailable where the engine does not start, MeasurementError where it fails.
     """
     began = time.monotonic()
-    place = registry.place_of(backend)
     levels: list[list[float]] = []
     for process in range(PROCESSES):
         end = began + seconds * (process + 1) / PROCESSES
-        with MeasuringProcess(place, options) as worker:
+        with MeasuringProcess(backend) as worker:
             of_process: list[float] = []
             while len(of_process) < _LEAST_VISITS or time.monotonic() < end:
                 seed = 1 + len(of_process)

@@ -55,13 +55,9 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class Measurer:
-    """Measures on a backend of this machine by the protocol that suits its engine.
-
-    ``options`` start the backend anew in another process.
-    """
+    """Measures on a backend of this machine by the protocol that suits its engine."""
 
     backend: Backend
-    options: Mapping[str, int | str]
 
     @property
     def needs_network(self) -> bool:
@@ -83,7 +79,7 @@ class Measurer:
             run = partial(_run_here, backend, on_progress)
             return measure_draft(draft, backend.target, store, run)
         jobs = _jobs_of(requests, backend)
-        return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
+        return replicas.measure(backend, jobs, store, settings, on_progress)
 
 
 def _run_here(backend: Backend, on_progress: OnProgress | None, folder: Path) -> None:

@@ -13,17 +13,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held, machine_lock
-from hybridlat.engines import registry
+from hybridlat.engines.base import Backend
 from hybridlat.engines.host import pin, usable_cores
 from hybridlat.errors import BackendUnavailable, HybridlatError
 from hybridlat.measuring.visiting import References, VisitResult, VisitTask, visit
@@ -57,14 +58,15 @@ def alone(lock: str = "", what: str = "on this machine") -> Iterator[list[str]]:
 
 
 class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
-    """One measuring process with one backend, named ``module:Class``, and its ``options``.
+    """One measuring process, where a backend of the same class is started with its options.
 
     Raises BackendUnavailable when it does not start. Leaving its context stops it, at once where an
     exception (Ctrl-C) is on its way.
     """
 
-    def __init__(self, backend: str, options: Mapping[str, int | str]) -> None:
-        _refuse_what_cannot_start(backend)
+    def __init__(self, backend: Backend) -> None:
+        module, name = type(backend).__module__, type(backend).__qualname__
+        _refuse_what_cannot_start(module, name)
         here, there = socket.socketpair()
         module_path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  "" too
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
@@ -85,7 +87,9 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         try:
             pythonpath = os.environ.get("PYTHONPATH")  # put back for the backend's processes
             # Why the backend cannot be started, an empty text where it runs.
-            answer = self._answer((backend, dict(options), module_path, pythonpath))
+            answer = self._answer(
+                (f"{module}:{name}", dict(backend.options), module_path, pythonpath)
+            )
             if answer != "":
                 words = answer if isinstance(answer, str) else self.last_words()
                 raise BackendUnavailable(f"the measuring process did not start: {words}")
@@ -141,7 +145,7 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         self.kill()
 
 
-def _refuse_what_cannot_start(backend: str) -> None:
+def _refuse_what_cannot_start(module: str, name: str) -> None:
     """BackendUnavailable for a program without a Python, and for a class that no module has."""
     if getattr(sys, "frozen", False) or not sys.executable:
         raise BackendUnavailable(
@@ -149,7 +153,6 @@ def _refuse_what_cannot_start(backend: str) -> None:
             f"interpreter to start (sys.executable is {sys.executable!r}): measure with the "
             "command `hybridlat measure` of an installed hybridlat, and predict from its store"
         )
-    module, _, name = backend.partition(":")
     if module == "__main__" or "<locals>" in name:
         raise BackendUnavailable(
             f"the measuring process cannot import the backend {name!r} of {module}: define it at "
@@ -174,7 +177,7 @@ def _serve(parent_side: Connection) -> None:
     if pythonpath is not None:
         os.environ["PYTHONPATH"] = pythonpath
     try:
-        backend = registry.backend_at(place)(**options)
+        backend: Backend = pkgutil.resolve_name(place)(**options)
         cores = usable_cores()
         pin(backend.target.threads or 1)
         references = References(backend)

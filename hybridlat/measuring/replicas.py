@@ -18,7 +18,6 @@ from functools import partial
 import msgspec
 from msgspec import structs
 
-from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import MeasurementError
 from hybridlat.measuring import machine
@@ -46,7 +45,6 @@ _log = logging.getLogger(__name__)
 
 def measure(
     backend: Backend,
-    options: Mapping[str, int | str],
     jobs: Sequence[Job],
     store: Store,
     settings: MeasurementConfig | None = None,
@@ -54,15 +52,15 @@ def measure(
 ) -> list[Measurement]:
     """Measure ``jobs`` on ``backend`` and add the records to ``store``; in order of the jobs.
 
-    ``options`` start the backend in the measuring processes. A job that nothing can run is a record
-    with its failure; one that the budget left out, or that may run another time, is missing.
+    A job that nothing can run is a record with its failure; one that the budget left out, or that
+    may run another time, is missing.
     MeasurementError where the budget ended while another process measured.
     """
     settings, started = settings or MeasurementConfig(), time.monotonic()
     with alone() as waits:
         store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
         by_key = {job.key: job for job in jobs}
-        run = _Run(backend, options, by_key, store, settings, progress, started)
+        run = _Run(backend, by_key, store, settings, progress, started)
         if waits and run.is_late():
             raise MeasurementError(
                 f"the time limit ({settings.budget_s or 0:.0f} s) ended while another run measured "
@@ -80,7 +78,6 @@ class _Run:
     """The visits of one call, by the key of a job or probe, and the last failure of each."""
 
     backend: Backend
-    options: Mapping[str, int | str]
     jobs: Mapping[str, Job]
     store: Store
     settings: MeasurementConfig
@@ -123,7 +120,6 @@ class _Run:
         failed: set[str] = set()
         tasks = tasks_of(self.settings, process, due, self._is_probing)
         todo = [task for task in tasks if not self._is_cached(process, task)]
-        place = registry.place_of(self.backend)
         done = 0
         began = time.monotonic()
         worker: MeasuringProcess | None = None
@@ -133,7 +129,7 @@ class _Run:
                     break
                 if task.key in failed:
                     continue
-                worker = worker or started.enter_context(MeasuringProcess(place, self.options))
+                worker = worker or started.enter_context(MeasuringProcess(self.backend))
                 result = worker.ask(task)
                 if result is None:
                     failed.add(task.key)

@@ -24,7 +24,7 @@ FAKE = Target.parse("fake/fake-1.0/fp32/1t")
 @pytest.fixture
 def fake_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake engine in the place of this machine's CPU."""
-    engine = ResolvedEngine(FAKE, FakeBackend(), {})
+    engine = ResolvedEngine(FAKE, FakeBackend())
     monkeypatch.setattr(registry, "resolve", lambda _: engine)
 
 

@@ -224,4 +224,4 @@ def test_the_engine_starts_for_files_of_another_precision() -> None:
     quantised = resolve(registry.at_precision(here, "int8"))
     assert quantised.backend is not None
     assert str(quantised.backend.target) == str(here).replace("/fp32/", "/int8/")
-    assert quantised.options == {"threads": 1, "precision": "int8"}
+    assert quantised.backend.options == {"threads": 1, "precision": "int8"}

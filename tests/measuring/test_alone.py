@@ -108,7 +108,7 @@ def test_a_run_waits_for_another_and_names_it(
     def run() -> None:
         try:
             with Store("sqlite://") as store:
-                outcome.extend(measure(FakeBackend(), {}, JOBS, store, settings))
+                outcome.extend(measure(FakeBackend(), JOBS, store, settings))
         except MeasurementError as error:
             outcome.append(error)
 
@@ -130,10 +130,10 @@ def test_what_hears_of_progress_may_measure() -> None:
 
     def nested(_: Progress) -> None:
         if not inner:
-            inner.append(len(measure(FakeBackend(), {}, JOBS, store, QUICK)))
+            inner.append(len(measure(FakeBackend(), JOBS, store, QUICK)))
 
     with Store("sqlite://") as store:
-        assert measure(FakeBackend(), {}, JOBS, store, QUICK, nested)
+        assert measure(FakeBackend(), JOBS, store, QUICK, nested)
     assert inner == [1]
 
 

@@ -184,7 +184,7 @@ def measured(backend: FakeBackend, network: Network, store: Store) -> list[Measu
     """The records of a network, whole and with its cells."""
     cells = {sign(cell.network).hash: cell.network for cell in cut(backend.lower(network), network)}
     request = MeasureRequest("net", network, cells, whole=True)
-    return Measurer(backend, {}).measure([request], store, SETTINGS)
+    return Measurer(backend).measure([request], store, SETTINGS)
 
 
 def test_every_distinct_cell_stands_behind_the_one_before() -> None:
@@ -243,7 +243,7 @@ def test_the_entry_cost_is_kept_apart_and_only_what_is_requested_is_measured(sto
     hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
     request = MeasureRequest("net", network, dict.fromkeys(hashes[:1], network), whole=True)
     nothing = MeasureRequest("other", residual_block())
-    measurer = Measurer(backend, {})
+    measurer = Measurer(backend)
     records = measurer.measure([request, nothing], store, SETTINGS, seen.append)
     things = [("cell", hashes[0]), ("network", sign(network).hash)]
     assert [(r.kind, r.signature) for r in records] == things
@@ -259,7 +259,7 @@ def test_the_entry_cost_is_kept_apart_and_only_what_is_requested_is_measured(sto
 def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it(store: Store) -> None:
     network = classifier()
     jobs = pairs_of("net", network, FakeDifferentialBackend().lower(network))
-    records = measure(NoGemm(), {}, jobs, store, SETTINGS)
+    records = measure(NoGemm(), jobs, store, SETTINGS)
     reasons = [record.failure for record in records if record.failure is not None]
     assert 0 < len(reasons) < len(records)
     assert all("no kernel for" in reason for reason in reasons)

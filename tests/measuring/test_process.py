@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import process as process_module
@@ -27,7 +28,6 @@ from tests.networks import ROOT, classifier, conv_relu
 
 PLUGIN = ROOT / "tests" / "fakes" / "plugin"
 TARGET = "fake/fake-1.0/fp32/1t"
-FAKE = "tests.fakes.fake_backend:FakeBackend"
 QUICK = "rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0"
 
 MEASURE = f"""\
@@ -95,7 +95,7 @@ def test_a_module_beside_the_script_is_found_and_what_it_prints_is_kept_back(fol
     (folder / "script.py").write_text(
         MEASURE + "from own_backend import Chatty\n"
         "from hybridlat.measuring.process import MeasuringProcess\n"
-        "with MeasuringProcess('own_backend:Chatty', {}):\n    pass\n"
+        "with MeasuringProcess(Chatty.__new__(Chatty)):\n    pass\n"
     )
     assert python(folder, "script.py") == ""
 
@@ -106,24 +106,29 @@ def test_a_module_beside_the_script_is_found_and_what_it_prints_is_kept_back(fol
 def test_a_program_without_an_interpreter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(BackendUnavailable, match="has no Python interpreter to start"):
-        MeasuringProcess(FAKE, {})
+        MeasuringProcess(FakeBackend())
     monkeypatch.setattr(sys, "executable", "/opt/program")
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     with pytest.raises(BackendUnavailable, match="'/opt/program'"):
-        MeasuringProcess(FAKE, {})
+        MeasuringProcess(FakeBackend())
 
 
 @pytest.mark.parametrize(
-    ("backend", "words"),
+    ("module", "words"),
     [
-        ("__main__:Own", "define it at the top of a module of its own"),
-        ("tests.nowhere:Own", "No module named 'tests.nowhere'"),
-        ("hybridlat.engines.ort.session:OnnxRuntimeBackend", "0 threads"),
+        ("__main__", "define it at the top of a module of its own"),
+        ("tests.nowhere", "No module named 'tests.nowhere'"),
+        (OnnxRuntimeBackend.__module__, "0 threads"),
     ],
 )
-def test_what_keeps_it_from_starting_is_told(backend: str, words: str) -> None:
+def test_what_keeps_it_from_starting_is_told(
+    module: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = OnnxRuntimeBackend()
+    backend.options = {"threads": 0}
+    monkeypatch.setattr(OnnxRuntimeBackend, "__module__", module)
     with pytest.raises(BackendUnavailable, match=words) as caught:
-        MeasuringProcess(backend, {"threads": 0})
+        MeasuringProcess(backend)
     assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
 
 
@@ -137,7 +142,7 @@ def test_a_death_is_a_failure_with_the_last_words(
     settings = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=1.0)
     with Store("sqlite://") as store:
         jobs = [Job(sign(n), n) for n in (bad, good)]
-        failed, fine = measure(FakeBackend(), {}, jobs, store, settings)
+        failed, fine = measure(FakeBackend(), jobs, store, settings)
     assert failed.failure == (
         "the measuring process died of SIGABRT, its last words: the fake engine lost its head"
     )
@@ -147,7 +152,7 @@ def test_a_death_is_a_failure_with_the_last_words(
 
 @pytest.mark.parametrize(("how", "may_recover"), [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
 def test_a_kill_by_the_system_may_be_of_the_moment(how: signal.Signals, may_recover: bool) -> None:
-    with MeasuringProcess(FAKE, {}) as worker:
+    with MeasuringProcess(FakeBackend()) as worker:
         worker._process.send_signal(how)
         assert worker.ask(VisitTask("k", (conv_relu(),), 1.0, 1)) is None
         assert worker.may_recover == may_recover and how.name in worker.last_words()
@@ -268,5 +273,5 @@ def test_an_interrupt_at_its_start_leaves_nothing_behind(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(process_module.MeasuringProcess, "_answer", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        MeasuringProcess(FAKE, {})
+        MeasuringProcess(FakeBackend())
     assert workers_of(os.getpid()) == []

@@ -55,7 +55,7 @@ def test_a_record_keeps_its_raw_samples_and_how_it_was_measured(store: Store) ->
         true_us = min(session.run_us(5))
     backend = FakeBackend()
     seen: list[Progress] = []
-    [record] = measure(backend, {}, [job(conv(16))], store, QUICK, seen.append)
+    [record] = measure(backend, [job(conv(16))], store, QUICK, seen.append)
     assert record.failure is None
     assert len(record.visits) == 4 and {v.process for v in record.visits} == {0, 1}
     assert all(v.samples_us for v in record.visits)
@@ -72,7 +72,7 @@ def test_a_refused_cell_is_a_record_with_its_reason_and_progress_goes_on(store: 
     backend = OnnxRuntimeBackend(threads=1)
     seen: list[Progress] = []
     jobs = [job(conv(8)), job(bad_conv())]  # refused at once, and left out by the second process
-    good, bad = measure(backend, {"threads": 1}, jobs, store, QUICK, seen.append)
+    good, bad = measure(backend, jobs, store, QUICK, seen.append)
     assert good.latency_us and bad.latency_us is None
     assert bad.failure is not None and "ONNX Runtime cannot run" in bad.failure
     assert store.latencies(backend.target, [bad.signature])[bad.signature].failure == bad.failure
@@ -90,10 +90,10 @@ def test_a_run_that_was_cut_off_goes_on(store: Store) -> None:
 
     jobs = [job(conv(c)) for c in (8, 16, 24)]
     with pytest.raises(KeyboardInterrupt):
-        measure(FakeBackend(), {}, jobs, store, QUICK, cut_off)
+        measure(FakeBackend(), jobs, store, QUICK, cut_off)
     assert not store.latencies(FakeBackend().target, [j.signature.hash for j in jobs])
     after: list[Progress] = []
-    records = measure(FakeBackend(), {}, jobs, store, QUICK, after.append)
+    records = measure(FakeBackend(), jobs, store, QUICK, after.append)
     assert len(records) == 3 and all(r.latency_us for r in records)
     assert len(after) == seen[0].total - 5  # visits of the overhead's probes are kept too
 
@@ -159,7 +159,7 @@ def test_only_what_no_process_can_run_has_failed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(*([answer] for answer in answers)))
-    records = measure(FakeBackend(), {}, [job(conv(8))], store, ONCE)
+    records = measure(FakeBackend(), [job(conv(8))], store, ONCE)
     assert [(r.latency_us, r.failure) for r in records] == [(us, failure) for us in latencies]
     assert bool(records) != ("may be another time: silent" in caplog.text)
 
@@ -178,13 +178,13 @@ def test_a_run_that_was_cut_off_says_what_a_run_in_one_piece_says(
     jobs, in_one_piece = [job(conv(8))], Store("sqlite://")
     for one in (store, in_one_piece):  # no probe is visited any more
         monkeypatch.setattr(replicas, "MeasuringProcess", Processes([GOOD]))
-        measure(FakeBackend(), {}, [job(conv(16))], one, replace(settings, rounds=1))
+        measure(FakeBackend(), [job(conv(16))], one, replace(settings, rounds=1))
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers))
     with pytest.raises(KeyboardInterrupt):
-        measure(FakeBackend(), {}, jobs, store, settings, cut_off)
-    [resumed] = measure(FakeBackend(), {}, jobs, store, settings)
+        measure(FakeBackend(), jobs, store, settings, cut_off)
+    [resumed] = measure(FakeBackend(), jobs, store, settings)
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers))
-    [whole] = measure(FakeBackend(), {}, jobs, in_one_piece, settings)
+    [whole] = measure(FakeBackend(), jobs, in_one_piece, settings)
     assert resumed.visits == whole.visits and resumed.spread_share == whole.spread_share
 
 
@@ -203,13 +203,13 @@ def test_a_third_process_goes_by_the_drift_and_without_the_overhead(
     first = GOOD if second[0] > 100 else (9.0, 20.0)  # 2 µs behind an overhead of 7
     processes = Processes([first], [second], [first])
     monkeypatch.setattr(replicas, "MeasuringProcess", processes)
-    assert len(measure(FakeBackend(), {}, [job(conv(8))], store, ONCE)) == 1
+    assert len(measure(FakeBackend(), [job(conv(8))], store, ONCE)) == 1
     assert processes.tasks[2] == third
 
 
 def test_a_budget_ends_early(store: Store) -> None:
     jobs = [job(conv(c)) for c in range(32, 64)]
-    assert len(measure(FakeBackend(), {}, jobs, store, replace(QUICK, budget_s=0.0))) < len(jobs)
+    assert len(measure(FakeBackend(), jobs, store, replace(QUICK, budget_s=0.0))) < len(jobs)
 
 
 def test_a_visit_stands_between_references() -> None:

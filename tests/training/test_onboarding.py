@@ -48,7 +48,7 @@ def run(
 ) -> onboarding.Onboarded:
     chosen = options(nets, tmp_path, most_kernels=kernels)
     training = TrainingOptions(out=tmp_path / "models", device=DEVICE, track=False)
-    measured = onboarding.measure_target(measurer or Measurer(backend, {}), chosen)
+    measured = onboarding.measure_target(measurer or Measurer(backend), chosen)
     return onboarding.train_on(measured, training, chosen.store, silent)
 
 
@@ -72,7 +72,7 @@ def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_
     said: list[str] = []
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
     chosen = options(nets, tmp_path, most_kernels=5)
-    done = onboarding.measure_target(Measurer(backend, {}), chosen, on_message=said.append)
+    done = onboarding.measure_target(Measurer(backend), chosen, on_message=said.append)
     assert done.networks == 2 and done.kernels == 5
     assert any("classifier is left out" in note for note in done.notes)
     assert "0 cells known" in said[0] and "s left; now 2 networks" in said[0]
@@ -191,7 +191,7 @@ class Refusing(Measurer):
 
 def test_what_an_engine_refuses_costs_only_itself(nets: Path, tmp_path: Path) -> None:
     backend = FakeBackend(Machine(noise_share=0.0))
-    found = run(backend, nets, tmp_path, 4, Refusing(backend, {}))
+    found = run(backend, nets, tmp_path, 4, Refusing(backend))
     assert found.networks == 2 and found.kernels == 4
     assert found.notes[0] == "conv_relu was not measured: no kernel for it"
     assert found.trained is None and "at least" in found.notes[-1]
