@@ -162,13 +162,11 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
     for record in manifest["records"]:
         task = record["task"]
         items = tasks[task]["items"]
-        # worker.py names the task, run.sh each of its items.
-        lines = [line for line in board.visits if line["task"] in (task, *items)]
+        rounds_of = _rounds(task, items, board.visits)
         reasons = [board.failures[name] for name in (task, *items) if name in board.failures]
-        firsts = [line for line in lines if line["task"] in (task, items[0])]
+        firsts = [line for line in board.visits if line["task"] in (task, items[0])]
         readings = (line.get("sensors", {}).get(items[0]) for line in firsts)
-        seen = [{line["round"] for line in lines if line["task"] in (task, i)} for i in items]
-        missing = tasks[task]["rounds"] - min(map(len, seen))
+        missing = tasks[task]["rounds"] - len(rounds_of)
         more = {**next(filter(None, readings), {}), MISSING: missing if missing > 0 else None}
         subject = Measurement(
             Target(manifest["device"], board.runtime, record["precision"]),
@@ -181,7 +179,7 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
             labels=record["labels"],
             launch=_LAUNCHES.get(launches.get(items[0], "")),
         )
-        visits = _visits(task, items, lines)
+        visits = [visit for lines in rounds_of if (visit := _visit(items, lines)) is not None]
         if visits:
             yield statistics.record_of(subject, visits, flicker=flicker)
         elif reasons:
@@ -208,37 +206,36 @@ def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> Non
                 raise StoreError(f"the reference took {at[nearest]:g} µs, {usual:g} µs elsewhere")
 
 
-def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[Visit]:
-    """Visits of a task: samples of its first item, less its second where it has one."""
-    visits = [
-        Visit(_samples(items, line["samples_us"]), line["drift"], _process(line))
-        for line in lines
-        if line["task"] == task
-        and all(len(line["samples_us"].get(i, ())) >= _FEWEST_SAMPLES for i in items)
-    ]
-    if visits:
-        return visits
-    rounds: dict[int, dict[str, Mapping[str, Any]]] = {}
+_Line = Mapping[str, Any]
+
+
+def _rounds(task: str, items: Sequence[str], lines: Sequence[_Line]) -> list[list[_Line]]:
+    """The visits of a task: for each of its items the line that holds its samples.
+
+    worker.py writes one line for all items of a task, run.sh one for each of them.
+    """
+    whole = [[line] * len(items) for line in lines if line["task"] == task]
+    if whole or len(items) == 1:
+        return whole
+    rounds: dict[int, dict[str, _Line]] = {}
     for line in lines:
-        if len(line["samples_us"].get(line["task"], ())) >= _FEWEST_SAMPLES:
-            rounds.setdefault(int(line["round"]), {})[line["task"]] = line
-    for _, of_round in sorted(rounds.items()):
-        if set(of_round) == set(items):
-            # Each was timed at another moment, at a speed of its own.
-            steady = {
-                item: [sample / line["drift"] for sample in line["samples_us"][item]]
-                for item, line in of_round.items()
-            }
-            visits.append(Visit(_samples(items, steady), 1.0, _process(of_round[items[0]])))
-    return visits
+        rounds.setdefault(line["round"], {})[line["task"]] = line
+    parts = [
+        [of_round[i] for i in items if i in of_round] for _, of_round in sorted(rounds.items())
+    ]
+    return [part for part in parts if len(part) == len(items)]
 
 
-def _samples(items: Sequence[str], samples_us: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
-    timed, *taken_off = (samples_us[item] for item in items)
-    if not taken_off:
-        return tuple(round(sample, 3) for sample in timed)
-    return statistics.difference(timed, taken_off[0])
-
-
-def _process(line: Mapping[str, Any]) -> int:
-    return int(line.get("process", line.get("visit", 0)))
+def _visit(items: Sequence[str], lines: Sequence[_Line]) -> Visit | None:
+    """Samples of the first item, less its second where it has one; None for too few."""
+    each = [line["samples_us"].get(item, ()) for item, line in zip(items, lines, strict=True)]
+    if min(map(len, each)) < _FEWEST_SAMPLES:
+        return None
+    first, drift = lines[0], lines[0]["drift"]
+    if first is not lines[-1]:  # each was timed at another moment, at a speed of its own
+        each = [[us / line["drift"] for us in us_] for us_, line in zip(each, lines, strict=True)]
+        drift = 1.0
+    timed, *taken_off = each
+    kept = statistics.difference(timed, taken_off[0]) if taken_off else timed
+    process = int(first.get("process", first.get("visit", 0)))
+    return Visit(tuple(round(us, 3) for us in kept), drift, process)
