@@ -8,8 +8,6 @@ import pytest
 
 from hybridlat import board
 from hybridlat.board.journal import Journal, read_lines
-from tests.board.conftest import MakePlan, RunScript
-from tests.board.test_run_sh import visits
 
 FACTS = {"engine": "e", "engine_version": "1"}
 ABOUT = {"format": 1, "board_id": "b", "at": "2026-11-21T10:00:00Z"}
@@ -60,16 +58,3 @@ def test_run_sh_keeps_the_whole_lines_of_a_cut_at_every_byte(tmp_path: Path, zer
     for size, length in enumerate(kept):
         whole = max(end for end in ends if end <= size)
         assert length == (size + 1 if not zeros and size + 1 in ends[1:] else whole)
-
-
-@pytest.mark.parametrize("tail", ["}", "}\0\0", "\n\0", '"\n{"kind": "visit", "ta'])
-def test_run_sh_goes_on_behind_cuts(make_plan: MakePlan, run_sh: RunScript, tail: str) -> None:
-    folder = make_plan()
-    assert run_sh(folder).returncode == 0
-    results = folder / "results.jsonl"
-    before = results.read_bytes()
-    last = before.splitlines()[-1]
-    results.write_bytes(before[: -len(last) - 1] + last[: last.index(b"}")] + tail.encode())
-    assert run_sh(folder).returncode == 0
-    assert len(set(visits(folder))) == len(visits(folder)) == len(before.splitlines()) - 1
-    assert len(list(read_lines(str(results)))) == len(before.splitlines())

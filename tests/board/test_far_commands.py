@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,7 +18,7 @@ from hybridlat.engines.tensorrt import session as tensorrt
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.board import fake_tensorrt
-from tests.board.conftest import RunScript, quick
+from tests.board.conftest import quick
 from tests.cli.shell import call
 from tests.networks import ROOT, classifier
 
@@ -86,13 +87,12 @@ def test_without_a_driver_one_sentence_says_so(net: Path) -> None:
     assert sum("--host" in remark["fix"] for remark in document["remarks"]) == 1
 
 
-def test_a_campaign_is_a_plan_two_runs_with_either_layouts_and_an_import(
+def test_a_plan_is_run_with_either_layouts_and_each_is_imported_alone(
     net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the page of the project's own GPU gives it."""
     monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
-    folder, store = tmp_path / "campaign", f"{tmp_path}/s.db"
-    call("plan", str(net), "--target", "h200/tensorrt-8.6/fp16", "-o", str(folder))
+    folder, target = tmp_path / "campaign", "h200/tensorrt-8.6/fp16"
+    call("plan", str(net), "--target", target, "-o", str(folder))
     quick(folder)
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "sitecustomize.py").write_text(FAKE)
@@ -101,18 +101,21 @@ def test_a_campaign_is_a_plan_two_runs_with_either_layouts_and_an_import(
     for more in ([], ["--option", "layouts=any", "--results", "results-any.jsonl"]):
         done = subprocess.run([*run, *more], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    call("import", str(folder), "--store", store, code=2)  # a look-up would mix both
+    call("import", str(folder), "--store", f"{tmp_path}/s.db", code=2)  # a look-up would mix both
     (folder / "results-any.jsonl").rename(tmp_path / "any.jsonl")
-    call("import", str(folder), "--store", store)
-    (linear,) = folder.glob("results*.jsonl")
-    (tmp_path / "any.jsonl").rename(linear)
-    call("import", str(folder), "--store", f"{tmp_path}/any.db")
-    with Store(store) as opened, Store(f"{tmp_path}/any.db") as other:
-        records = [*opened.measurements(), *other.measurements()]
-    assert records and all(record.latency_us for record in records)
-    layouts = [json.loads(record.environment["settings"]).get("layouts") for record in records]
-    assert layouts.count("any") == layouts.count(None) == len(records) / 2
-    assert len({record.environment["board_id"] for record in records}) == 2
+    boards = set[str]()
+    for layouts in (None, "any"):
+        store = f"{tmp_path}/{layouts}.db"
+        document = call("import", str(folder), "--store", store, "--json").body
+        assert document["targets"] == [target] and document["new"] == document["records"] > 1
+        with Store(store) as opened:
+            records = list(opened.measurements())
+        settings = [json.loads(record.environment["settings"]) for record in records]
+        assert {each.get("layouts") for each in settings} == {layouts}
+        assert all(record.latency_us for record in records)
+        boards |= {record.environment["board_id"] for record in records}
+        shutil.copy(tmp_path / "any.jsonl", folder / "results.jsonl")
+    assert len(boards) == 2
 
 
 TARGET = "orin-agx/tensorrt/fp16"
@@ -151,17 +154,6 @@ def test_measure_on_a_board_and_predict_from_its_records(far: Path, net: Path) -
     printed = call(*there, "--target", THERE, "--cells")
     assert f"net.onnx  on {THERE}" in printed.out
     assert "sum of cells" in printed.out and "model 1 of" not in printed.err
-    assert sources(net) == {"measured"}
-
-
-def test_plan_run_import_predict_by_hand(net: Path, tmp_path: Path, run_sh: RunScript) -> None:
-    folder = tmp_path / "plan"
-    call("plan", str(net), "-o", str(folder), "--target", TARGET)
-    assert run_sh(folder, "8.6").returncode == 0
-    first = call("import", str(folder), "--json").body
-    assert first["targets"] == [THERE]
-    assert first["new"] == first["records"] > 1
-    assert call("import", str(folder)).out.startswith("0 of ")  # nothing is kept twice
     assert sources(net) == {"measured"}
 
 

@@ -1,10 +1,8 @@
 """A board behind ssh: an ssh that runs here, in a folder of its own."""
 
 import math
-import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,12 +19,11 @@ from hybridlat.measuring.measurer import unknown_to
 from hybridlat.measuring.plan_results import MISSING
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.ssh import RemoteHost
-from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.board.conftest import MakePlan, put_trtexec
-from tests.networks import ROOT, classifier
+from tests.board.conftest import MakePlan
+from tests.networks import classifier
 
 
 def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
@@ -179,39 +176,3 @@ def test_a_run_that_was_cut_off_is_gone_on_with(
     assert len(runs) == 3 * (len(items) + math.ceil(len(items) / 10))  # each visit, once
     assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
     assert not list(far.glob("hybridlat-plans/*"))
-
-
-# Runs on both boards wait for each other: they end only where both are measured at once.
-TWO_BOARDS = """#!/bin/sh
-while [ "${1#-}" != "$1" ]; do shift 2; done
-mkdir -p "BOARDS/$1" && cd "BOARDS/$1" || exit 1
-export FAKE_BOARD="$1" HYBRIDLAT_LOCK="$PWD/lock"
-case $2 in *run.sh*exec*)
-  touch running
-  n=0
-  while [ "$(ls BOARDS/*/running | wc -l)" -lt 2 ]; do
-    n=$((n + 1)); [ $n -lt 900 ] || exit 1; sleep 0.1
-  done
-esac
-exec sh -c "$2"
-"""
-
-
-def test_two_boards_are_measured_at_once_into_one_store(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(to_onnx(classifier(8), seed=1))
-    ssh = TWO_BOARDS.replace("BOARDS", str(tmp_path / "boards"))
-    folders = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-    path = put_trtexec(tmp_path / "bin", ssh=ssh)
-    environment = {**os.environ, **folders, "PATH": path, "FAKE_TRTEXEC": "8.6"}
-    boards = {"left": "orin-nano/tensorrt-8.6/fp16", "right": "orin-agx/tensorrt-8.6/fp16"}
-    loop = "".join(
-        f"{sys.executable} -m hybridlat measure net.onnx --store s.db --runner trtexec "
-        f"--host {name} --target {target} &\n"
-        for name, target in boards.items()
-    )
-    subprocess.run(["sh", "-c", f"{loop}wait"], cwd=tmp_path, env=environment, check=True)
-    with Store(str(tmp_path / "s.db")) as store:
-        records = list(store.measurements())
-    measured = {(str(r.target), r.environment["gpu"]): r.failure for r in records}
-    assert measured == {(target, name): None for name, target in boards.items()}
-    assert len(records) == 2 * len({record.signature for record in records})

@@ -12,7 +12,7 @@ from experiments import nasbench201
 from experiments.tensorrt_engines import operators_of
 from hybridlat.engines import openvino_cpu, registry, rtx_compiler
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.rtx_compiler import EngineLayer, groups_of_layers, parse_layers
+from hybridlat.engines.rtx_compiler import groups_of_layers, parse_layers
 from hybridlat.engines.tensorrt.lowering import lower
 from hybridlat.errors import MissingExtra
 from hybridlat.graph.network import Lowered, Network
@@ -55,21 +55,6 @@ def test_layers_of_a_published_engine_hold_the_operators_that_they_name() -> Non
     assert held == {1: [0, 1], 2: [2], 3: [3, 4, 5]}
 
 
-NEEDS_COMPILER = pytest.mark.skipif(
-    not rtx_compiler.installed(), reason="the extra rtx is not installed"
-)
-
-
-@NEEDS_COMPILER
-def test_the_compiler_lowers_without_a_gpu() -> None:
-    network = residual_block()
-    lowered = registry.lower(network, Target.parse("rtx-4090/tensorrt-rtx/fp32"))
-    assert lowered.by.startswith("tensorrt-rtx 1.")
-    held = sorted(i for kernel in (*lowered.origins, lowered.removed) for i in kernel)
-    assert held == list(range(len(network.nodes)))
-    assert "Conv+Add+Relu" in {node.op for node in lowered.network.nodes}
-
-
 def test_without_the_compiler_a_sentence_says_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("tensorrt_rtx_bindings", "tensorrt_rtx"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -100,12 +85,6 @@ Name: __myl_FcAddRelu_myl0_2, LayerType: runtime_fusion, Inputs: [], Metadata: [
 Name: __mye9_myl0_3, LayerType: gemm, Inputs: [], Metadata: [ONNX Layer: n4]
 Name: __myl_AddRelu_myl0_4, LayerType: kgen, Inputs: [], Metadata: [ONNX Layer: n6]
 """
-
-
-def test_the_log_names_layers_and_their_operators() -> None:
-    layers = parse_layers(LOG)
-    assert [layer.nodes for layer in layers] == [(), (0, 1), (2,), (4,), (6,)]
-    assert layers[1] == EngineLayer("n0_myl0_1", "correlation", (0, 1))
 
 
 def test_operators_that_the_log_leaves_out_are_put_where_they_must_be() -> None:

@@ -25,6 +25,7 @@ if not is_checked(lowering.installed_version(), engine_block()):
     pytest.skip(reason, allow_module_level=True)
 
 HERE = Target("here", "onnxruntime", "fp32", 1)
+REAL = ("resnet18", "mobilenetv2_100", "mobilenetv3_small_100")
 WIDTHS = (3, 8, 12, 16, 18, 20, 32)
 SUM = "|skip_connect~0|skip_connect~1|"
 TWICE = f"|nor_conv_1x1~0|+{SUM}+{SUM}avg_pool_3x3~2|"
@@ -42,8 +43,8 @@ def ask_another_version(network: Network) -> Lowered:
     return replace(answer, network=replace(answer.network, nodes=(changed, *others)))
 
 
-def new(*, is_trusted: bool = True) -> RuleLowering:
-    return RuleLowering(ask, is_trusted)
+def new() -> RuleLowering:
+    return RuleLowering(ask, is_trusted=True)
 
 
 def nas(count: int) -> list[OnnxFile]:
@@ -69,21 +70,13 @@ def assert_right(network: Network, *, may_be_uncovered: bool = False) -> None:
         assert agree(predicted, ask(network))
 
 
-def test_networks_of_nas_bench_201_are_lowered_as_the_engine_does() -> None:
-    for file in nas(12):
-        assert_right(file.network())
-
-
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_networks_of_block_spaces_are_lowered_as_the_engine_does(space: BlockSpace) -> None:
+def test_networks_of_search_spaces_and_real_ones_are_lowered_as_the_engine_does() -> None:
     rng = random.Random(5)
-    for _ in range(3):
-        assert_right(load(space.build(smallest(space, space.sample(rng)))).network())
-
-
-@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_100", "mobilenetv3_small_100"])
-def test_real_networks_are_lowered_as_the_engine_does(name: str) -> None:
-    assert_right(load(NETS / f"{name}.onnx").network())
+    files = [load(NETS / f"{name}.onnx") for name in REAL] + nas(12)
+    for space in SPACES.values():
+        files += [load(space.build(smallest(space, space.sample(rng)))) for _ in range(3)]
+    for file in files:
+        assert_right(file.network())
 
 
 @settings(max_examples=40, deadline=None)
@@ -140,11 +133,6 @@ def test_a_difference_turns_the_rules_off_with_a_warning(
     assert not lowered.is_trusted and lowered.covered == 3
 
 
-def test_under_a_version_that_was_not_checked_the_engine_lowers() -> None:
-    network, lowered = nas(1)[0].network(), new(is_trusted=False)
-    assert lowered.lower(network) == ask(network) and not lowered.covered
-
-
 def test_versions_and_layouts_are_trusted_by_the_committed_list() -> None:
     assert is_checked("1.31.1", 16) and is_checked("1.32.0", 16)
     assert not is_checked("1.3", 16) and not is_checked("1.999.0", 16)
@@ -159,8 +147,9 @@ def test_the_engine_says_how_many_channels_a_block_has() -> None:
     assert max(widths) == {16: 32, 8: 24, 1: 17}[engine_block()]
 
 
-def test_the_engine_lowers_what_no_rule_covers() -> None:
+def test_the_engine_lowers_what_no_rule_covers_and_under_a_version_that_was_not_checked() -> None:
     b = Builder("strange")
     made = b.op("Erf", [b.conv(b.input((1, 16, 8, 8)), 16)], (1, 16, 8, 8), 13)
-    network, lowered = b.network(made), new()
-    assert lowered.lower(network) == ask(network) and not lowered.covered
+    cases = [(b.network(made), new()), (nas(1)[0].network(), RuleLowering(ask, is_trusted=False))]
+    for network, lowered in cases:
+        assert lowered.lower(network) == ask(network) and not lowered.covered

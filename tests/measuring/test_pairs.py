@@ -1,6 +1,5 @@
 """Cells behind their predecessors and by plans: the same latencies, each measured once."""
 
-import importlib.util
 import json
 import math
 import subprocess
@@ -9,12 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import hybridlat
 from hybridlat.errors import MeasurementError, StoreError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import cut
@@ -25,7 +22,6 @@ from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.replicas import PROTOCOLS, measure
 from hybridlat.measuring.schedule import MeasurementConfig, pairs_of, working_bytes
 from hybridlat.measuring.statistics import FLOOR_US
-from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import Progress
@@ -157,9 +153,6 @@ SETTINGS = MeasurementConfig(
     rounds=2, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0, network_visits=1
 )
 BOTH = [LayoutBackend, PlanBackend]
-NEEDS_OPENVINO = pytest.mark.skipif(
-    importlib.util.find_spec("openvino") is None, reason="the extra openvino is not installed"
-)
 
 
 class NoGemm(FakeDifferentialBackend):
@@ -263,21 +256,3 @@ def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it(store: Store) 
     reasons = [record.failure for record in records if record.failure is not None]
     assert 0 < len(reasons) < len(records)
     assert all("no kernel for" in reason for reason in reasons)
-
-
-@NEEDS_OPENVINO
-def test_a_prediction_for_openvino_measures_cells_behind_their_predecessors(tmp_path: Path) -> None:
-    from hybridlat.engines.registry import open_backend
-
-    backend = open_backend("openvino")
-    network = residual_block(channels=16)
-    url = str(tmp_path / "store.sqlite")
-    quick = replace(SETTINGS, rounds=1)
-    with hybridlat.Predictor(
-        str(backend.target), store=url, measure="always", settings=quick
-    ) as predictor:
-        estimate = predictor.predict(to_onnx(network, seed=1), name="net")
-    assert {cell.source for cell in estimate.cells} == {"measured"}
-    with Store(url) as kept:
-        protocols = {r.protocol for r in kept.measurements(backend.target)}
-    assert protocols == {PROTOCOLS[backend.method], "reference-1"}
