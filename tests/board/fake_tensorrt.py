@@ -11,6 +11,7 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import NonCallableMock
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tensorrt_api.json"
@@ -72,25 +73,6 @@ def _enum(trt: types.ModuleType, name: str, members: list[str]) -> None:
     setattr(trt, name, holder)
 
 
-class _Strict:
-    """An object that has what the golden list gives its class, and nothing else."""
-
-    def __init__(self, api: dict[str, list[str]], kind: str, **values: Any) -> None:
-        object.__setattr__(self, "_names", set(api.get(kind, ())))
-        object.__setattr__(self, "_kind", kind)
-        object.__setattr__(self, "_values", {k: v for k, v in values.items() if k in self._names})
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._names:
-            raise AttributeError(f"{self._kind} has no {name}")
-        return self._values[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._names:
-            raise AttributeError(f"{self._kind} has no {name}")
-        self._values[name] = value
-
-
 def make_module(version: str) -> Any:
     """A ``tensorrt`` module of ``version``; ``module.recorded`` holds what was set and built."""
     api = json.loads(GOLDEN.read_text())[version]
@@ -102,21 +84,25 @@ def make_module(version: str) -> Any:
         if name in ENUMS.split():
             _enum(trt, name, members)
 
+    def strict(kind: str, **values: Any) -> NonCallableMock:
+        """An object that has what the golden list gives its class, and nothing else."""
+        names = api.get(kind, [])
+        return NonCallableMock(spec_set=names, **{k: v for k, v in values.items() if k in names})
+
     class Logger:
         ERROR, INTERNAL_ERROR = 1, 0
 
     trt.ILogger = Logger
 
-    def config() -> _Strict:
+    def config() -> Any:
         def set_cache(cache: Any, ignore: bool) -> bool:
-            made._values["cache"] = cache
+            recorded["cache"] = cache
             return True
 
-        def new_cache(data: bytes) -> _Strict:
-            return _Strict(api, "ITimingCache", serialize=lambda: data + b"+")
+        def new_cache(data: bytes) -> Any:
+            return strict("ITimingCache", serialize=lambda: data + b"+")
 
-        made: _Strict = _Strict(
-            api,
+        made = strict(
             "IBuilderConfig",
             set_memory_pool_limit=lambda pool, size: None,
             set_flag=lambda flag: recorded["flags"].append(flag.name),
@@ -126,7 +112,7 @@ def make_module(version: str) -> Any:
             set_preview_feature=lambda feature, on: recorded.update(preview=feature.name),
             create_timing_cache=new_cache,
             set_timing_cache=set_cache,
-            get_timing_cache=lambda: made._values["cache"],
+            get_timing_cache=lambda: recorded["cache"],
             profiling_verbosity=None,
             max_aux_streams=None,
         )
@@ -137,37 +123,36 @@ def make_module(version: str) -> Any:
         recorded["parsed"].append(path)
         return "refused" not in path
 
-    def parser(network: Any, logger: Any) -> _Strict:
-        error = _Strict(api, "ParserError", desc=lambda: "no importer for Op")
+    def parser(network: Any, logger: Any) -> Any:
+        error = strict("ParserError", desc=lambda: "no importer for Op")
         how = {"parse_from_file": parse, "num_errors": 1, "get_error": lambda i: error}
-        return _Strict(api, "OnnxParser", **how)
+        return strict("OnnxParser", **how)
 
     def network(flags: int) -> object:
         recorded["network"] = flags
         kinds, image = trt.DataType, (1, 3, 8, 8)
         tensors = ((kinds.FLOAT, image), (kinds.INT32, image), (kinds.FLOAT, (1, 10)))
         ends = [
-            _Strict(api, "ITensor", dtype=dtype, shape=shape, allowed_formats=None)
+            strict("ITensor", dtype=dtype, shape=shape, allowed_formats=None)
             for dtype, shape in tensors
         ]
         recorded["ends"] = ends
         inputs = {"num_inputs": 2, "get_input": ends.__getitem__}
         outputs = {"num_outputs": 1, "get_output": lambda i: ends[2 + i]}
-        return _Strict(api, "INetworkDefinition", **inputs, **outputs)
+        return strict("INetworkDefinition", **inputs, **outputs)
 
     def build(network: Any, made: Any) -> bytes | None:
         return None if "unbuildable" in recorded["parsed"][-1] else b"plan"
 
-    def context() -> _Strict:
+    def context() -> Any:
         calls = {"set_tensor_address": lambda *_: True, "execute_async_v3": lambda _: True}
-        return _Strict(api, "IExecutionContext", **calls)
+        return strict("IExecutionContext", **calls)
 
-    def engine(plan: bytes) -> _Strict:
+    def engine(plan: bytes) -> Any:
         shapes = {"x": (1, 3, 8, 8), "y": (1, 10)}
         layers = '{"Layers": [{"Name": "a\x1eb"}]}'
-        inspector = _Strict(api, "EngineInspector", get_engine_information=lambda kind: layers)
-        return _Strict(
-            api,
+        inspector = strict("EngineInspector", get_engine_information=lambda kind: layers)
+        return strict(
             "ICudaEngine",
             num_io_tensors=len(shapes),
             get_tensor_name=list(shapes).__getitem__,
@@ -181,9 +166,9 @@ def make_module(version: str) -> Any:
         )
 
     builds = {"create_network": network, "build_serialized_network": build}
-    trt.Builder = lambda logger: _Strict(api, "Builder", create_builder_config=config, **builds)
+    trt.Builder = lambda logger: strict("Builder", create_builder_config=config, **builds)
     trt.OnnxParser = parser
-    trt.Runtime = lambda logger: _Strict(api, "Runtime", deserialize_cuda_engine=engine)
+    trt.Runtime = lambda logger: strict("Runtime", deserialize_cuda_engine=engine)
     return trt
 
 
