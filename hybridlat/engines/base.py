@@ -103,15 +103,13 @@ class Backend(abc.ABC):
         """
         raise NotImplementedError(f"{self.name} measures no plans")
 
-    def build_replicas(
-        self, network: Network, *, count: int, seed: int, lowered: bool
-    ) -> list[Session]:
-        """``count`` sessions of the same network, to be run in turn, with weights of their own.
+    def build_replicas(self, network: Network, *, count: int, seed: int) -> list[Session]:
+        """``count`` sessions of a lowered network, to be run in turn, with weights of their own.
 
         An engine overrides this where they can share the memory of activations, as cells of a
         network do.
         """
-        one = partial(self.build, network, lowered=lowered)
+        one = partial(self.build, network, lowered=True)
         return build_all(partial(one, seed=seed + replica) for replica in range(count))
 
 

@@ -94,9 +94,8 @@ def visit(
     sessions: list[Session] = []
     try:
         if task.replicas:
-            sessions = backend.build_replicas(
-                task.networks[0], count=task.replicas, seed=task.seed, lowered=True
-            )
+            (cell,) = task.networks
+            sessions = backend.build_replicas(cell, count=task.replicas, seed=task.seed)
         else:
             build, networks = partial(backend.build, lowered=False), enumerate(task.networks)
             sessions = build_all(partial(build, n, seed=task.seed + i) for i, n in networks)

@@ -105,28 +105,26 @@ def task_file(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("how", "says"), [("crash", "status 139"), ("lose_device", "the made-up device is gone")]
+    ("how", "says", "tries"),
+    [
+        ("crash", "status 139", 2),
+        ("lose_device", "the made-up device is gone", 2),
+        ("hang", "no answer in 1 s (build)", 1),  # which costs its time-out once
+    ],
 )
-def test_what_takes_the_device_down_is_given_up(make_plan: MakePlan, how: str, says: str) -> None:
-    folder = quick(make_plan("fake"))
-    done = run(folder, "--option", f"{how}={task_file(folder)}")
-    assert done.returncode == 0, done.stderr
-    lost = [line for line in lines_of(folder) if line.get("lost")]
-    assert len(lost) == 2
-    (failure,) = [r.failure for r in plan_results.read_results(folder).measurements if r.failure]
-    assert says in failure == lost[-1]["error"]
-    assert run(folder).returncode == 0  # and is not tried a third time
-    assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
-
-
-def test_a_hang_costs_its_time_out_once(make_plan: MakePlan) -> None:
+def test_what_takes_the_worker_down_is_given_up(
+    make_plan: MakePlan, how: str, says: str, tries: int
+) -> None:
     folder = quick(make_plan("fake"), build_s=1.0)
-    done = run(folder, "--option", f"hang={task_file(folder)}")
+    option = ("--option", f"{how}={task_file(folder)}")
+    done = run(folder, *option)
     assert done.returncode == 0, done.stderr
     failed = [line for line in lines_of(folder) if line["kind"] == "failure"]
-    assert [line["error"] for line in failed] == ["no answer in 1 s (build)"]
+    assert len(failed) == tries and all(("lost" in line) == (tries > 1) for line in failed)
+    (failure,) = [r.failure for r in plan_results.read_results(folder).measurements if r.failure]
+    assert says in failure == failed[-1]["error"]
     before = (folder / "results.jsonl").read_bytes()
-    assert run(folder, "--option", f"hang={task_file(folder)}").returncode == 0
+    assert run(folder, *option).returncode == 0
     assert (folder / "results.jsonl").read_bytes() == before
 
 

@@ -4,12 +4,13 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from hybridlat.engines import registry
-from hybridlat.engines.base import Backend, Method, Session
+from hybridlat.engines.base import Backend, Method, Session, build_all
 from hybridlat.errors import BackendUnavailable, MeasurementError, MissingExtra, TargetError
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -105,6 +106,21 @@ def test_nonsense_is_refused(backend: Backend, what: str, lowered: bool) -> None
     with pytest.raises(MeasurementError) as caught:
         backend.build(nonsense()[what], seed=1, lowered=lowered)
     assert lowered or "\n" not in str(caught.value)
+
+
+def test_sessions_built_before_a_failure_are_closed() -> None:
+    closed: list[int] = []
+
+    def build(place: int) -> Session:
+        if place == 2:
+            raise MeasurementError("no memory is left")
+        session = FakeBackend().build(conv_relu(), seed=1, lowered=False)
+        session.close = partial(closed.append, place)  # type: ignore[method-assign]
+        return session
+
+    with pytest.raises(MeasurementError, match="no memory is left"):
+        build_all(partial(build, place) for place in range(4))
+    assert sorted(closed) == [0, 1]
 
 
 def test_backends_go_by_name() -> None:

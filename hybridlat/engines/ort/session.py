@@ -42,9 +42,7 @@ class OnnxRuntimeBackend(CpuBackend):
         data, buffers = _encode(network, seed), Buffers(network, seed)
         return OnnxRuntimeSession(network.name, data, buffers, self._options(lowered))
 
-    def build_replicas(
-        self, network: Network, *, count: int, seed: int, lowered: bool
-    ) -> list[Session]:
+    def build_replicas(self, network: Network, *, count: int, seed: int) -> list[Session]:
         """Replicas with weights of their own, and one arena, one input and one output for all.
 
         Inside a network, cell after cell uses the memory of activations, which stays warm. The
@@ -57,7 +55,7 @@ class OnnxRuntimeBackend(CpuBackend):
         _register_shared_arena()
 
         def build(replica: int) -> Session:
-            options = self._options(lowered)
+            options = self._options(lowered=True)
             options.add_session_config_entry("session.use_env_allocators", "1")
             key = "session.use_device_allocator_for_initializers"
             options.add_session_config_entry(key, "1")
