@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -159,10 +158,9 @@ def test_a_plan_with_signatures_of_another_format_is_refused(tmp_path: Path) -> 
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     text = "hybridlat-signature 1\n"
     manifest["signatures"] = {hash_of(text): text}
-    body = json.dumps({k: v for k, v in manifest.items() if k != "plan"}, sort_keys=True)
-    plan = hashlib.sha256(body.encode()).hexdigest()[:16]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"plan": plan}))
+    new = plan.name_of(manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"plan": new}))
     results = tmp_path / "results.jsonl"
-    results.write_text(results.read_text().replace(manifest["plan"], plan))
+    results.write_text(results.read_text().replace(manifest["plan"], new))
     with pytest.raises(StoreError, match="another version of hybridlat: plan again"):
         plan_results.read_results(tmp_path)

@@ -3,6 +3,7 @@
 First, how a board reads what others wrote: regular files of bounded size, JSON of one shape.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -182,6 +183,8 @@ class Plan(object):
         if problem:
             raise BoardError("%s: %s" % (path, problem))
         self.name: str = content["plan"]
+        if self.name != name_of(content):
+            raise BoardError("%s was changed after the plan was written" % path)
         self.settings: Dict[str, Any] = content["settings"]
         self.content: Dict[str, Any] = content
         self.items: Dict[str, Dict[str, Any]] = content["items"]
@@ -213,6 +216,12 @@ class Plan(object):
 
     def file(self, name: str) -> str:
         return os.path.join(self.folder, name) if name else ""
+
+
+def name_of(content: Dict[str, Any]) -> str:
+    """The hash that names a plan, of all that its manifest says but for the name itself."""
+    body = {key: value for key, value in content.items() if key != "plan"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
 
 def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:

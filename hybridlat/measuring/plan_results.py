@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -47,15 +46,6 @@ class _Results:
     @property
     def runtime(self) -> str:
         return f"{self.facts['engine']}-{self.facts['engine_version']}"
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    """The plan in a folder; BoardError where it is damaged, StoreError where it was changed."""
-    content = Plan(str(folder)).content
-    text = json.dumps({k: v for k, v in content.items() if k != "plan"}, sort_keys=True)
-    if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):
-        raise StoreError(f"{folder / 'manifest.json'} was changed after the plan was written")
-    return content
 
 
 def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
@@ -113,7 +103,7 @@ def read_results(folder: str | Path) -> ImportedRecords:
     """
     folder = Path(folder)
     try:
-        manifest = _read_manifest(folder)
+        manifest = Plan(str(folder)).content
         files = sorted(folder.glob("results*.jsonl"))
         boards = [_read_results_file(path, manifest) for path in files]
     except BoardError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import board
-from hybridlat.board.plan import LISTS, PLAN_FORMAT, cksum
+from hybridlat.board.plan import LISTS, PLAN_FORMAT, cksum, name_of
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.errors import InputError
@@ -146,7 +146,7 @@ class Draft:
             "breakdowns": self._breakdowns,
             "signatures": self._texts,
         }
-        return {**body, "plan": _digest(json.dumps(body, sort_keys=True).encode())[:16]}
+        return {**body, "plan": name_of(body)}
 
     def write(self, folder: Path) -> None:
         """Write the plan's folder; InputError when there is another plan in it."""

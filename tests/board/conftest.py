@@ -1,6 +1,5 @@
 """Plans of small networks, and ways to run their runners."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hybridlat.board.plan import name_of
 from hybridlat.engines.tensorrt import lowering as tensorrt
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.measuring import plans
@@ -59,10 +59,7 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
     """The plan with an edited manifest, its hash made right again."""
     body = json.loads((folder / "manifest.json").read_text())
     edit(body)
-    body.pop("plan")
-    text = json.dumps(body, sort_keys=True)
-    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    (folder / "manifest.json").write_text(json.dumps(body))
+    (folder / "manifest.json").write_text(json.dumps(body | {"plan": name_of(body)}))
     return folder
 
 

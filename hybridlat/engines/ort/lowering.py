@@ -276,20 +276,14 @@ def _absorbed(
         alike = equals.get(fitting[0], fitting[:1]) if fitting else []
         return fitting if set(fitting).issubset(alike) else []
 
-    kinds_behind: list[Collection[str]] = []
     ops = {nodes[i].op for i in mine}
     adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
-    if adds and not ops & _ADDITIONS:
-        kinds_behind.append(_ADDITIONS)
-    activation = node.attribute("activation")
-    if isinstance(activation, str) and (kinds_behind or not ops & _ACTIVATIONS):
+    kinds_behind = [_ADDITIONS] if adds and not ops & _ADDITIONS else []
+    if node.attribute("activation") and (kinds_behind or not ops & _ACTIVATIONS):
         kinds_behind.append(_ACTIVATIONS)
-    absorbed: set[int] = set()
-    here = start
+    absorbed, here = set[int](), start
     for kinds in kinds_behind:
         here = readers(here, kinds)
-        if not here:
-            return absorbed
         absorbed.update(here)
     if is_quantised(node.op):
         # It gives out whole numbers: what rounds them in the file, and a bound that rounding keeps.
