@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from hybridlat.engines.ort.session import OnnxRuntimeBackend
@@ -163,15 +164,9 @@ def test_a_kill_by_the_system_may_be_of_the_moment(how: signal.Signals, may_reco
 
 def workers_of(parent: int) -> list[int]:
     """Process ids of the measuring processes that ``parent`` has started."""
-    result = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (place / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"hybridlat.measuring.process" in words and str(parent).encode() in words:
-            result.append(int(place.name))
-    return result
+    words = {"hybridlat.measuring.process", str(parent)}
+    every = psutil.process_iter(["cmdline"])
+    return [process.pid for process in every if words <= {*(process.info["cmdline"] or ())}]
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
@@ -216,7 +211,6 @@ HEARING = (
 )
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
 @pytest.mark.parametrize("visits", [0, 4], ids=["starting", "measuring"])
 def test_ctrl_c_ends_with_one_sentence(folder: Path, visits: int) -> None:
     """A terminal interrupts all processes of its group."""
@@ -232,7 +226,7 @@ def test_ctrl_c_ends_with_one_sentence(folder: Path, visits: int) -> None:
     printed = (folder / "log").read_text()
     assert "Traceback" not in printed and "KeyboardInterrupt" not in printed
     assert printed.count("hybridlat: interrupted; what was measured until now is kept") == 1
-    assert not Path(f"/proc/{worker}").exists()
+    assert not psutil.pid_exists(worker)
 
 
 def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path) -> None:
@@ -251,7 +245,6 @@ def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path) -> None:
     assert kept_visits(store) == 0
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
 def test_it_dies_with_its_parent_in_the_middle_of_a_visit(folder: Path) -> None:
     with started(folder, ["-m", "hybridlat", *COMMAND], "600") as process:
         assert until(lambda: bool(workers_of(process.pid)), process)
