@@ -17,6 +17,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx
 from hybridlat.schema.target import Target
+from tests.engines.texts import CONV, MAPS, W3, network, weights
 from tests.networks import NETS, Builder
 from tests.strategies import networks
 
@@ -94,6 +95,24 @@ def test_any_operators_of_any_opset_are_lowered_as_the_engine_does(seed: int) ->
         assert_right(load(random_graph(seed)).network(), may_be_uncovered=True)
 
 
+SIX = "low = Constant<value = float {0.0}>() high = Constant<value = float {6.0}>()"
+UNCOVERED = [
+    "y = HardSwish(x)",
+    f"{SIX} r = Relu(x) y = Clip(r, low, high)",
+    "s = Sigmoid(x) y = Mul(s, x)",
+    f"{weights(k=(1,))} y = Mul(x, k)",
+    f"{weights(k=(28, 8))} g = Gemm(x, k) y = Relu(g)",
+    f"{W3} a = {CONV}(x, w) b = {CONV}(x, w2) s = Add(a, b) y = HardSigmoid(s)",
+    f"{W3} a = {CONV}(x, w) b = {CONV}(x, w2) g = GlobalAveragePool(b) y = Add(a, g)",
+]
+
+
+@pytest.mark.parametrize("body", UNCOVERED)
+def test_what_the_engine_fuses_as_no_rule_says_is_left_to_it(body: str) -> None:
+    made = network(body, "float[64,28] x" if "Gemm" in body else MAPS)
+    assert predict(made) is None
+
+
 def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() -> None:
     """The engine takes it into the convolution; both of the file's additions are that one's."""
     network = load(nasbench201.build(TWICE, cells_per_stage=1)).network()
@@ -149,7 +168,7 @@ def test_the_engine_says_how_many_channels_a_block_has() -> None:
 
 def test_the_engine_lowers_what_no_rule_covers_and_under_a_version_that_was_not_checked() -> None:
     b = Builder("strange")
-    made = b.op("Erf", [b.conv(b.input((1, 16, 8, 8)), 16)], (1, 16, 8, 8), 13)
-    cases = [(b.network(made), new()), (nas(1)[0].network(), RuleLowering(ask, is_trusted=False))]
-    for network, lowered in cases:
-        assert lowered.lower(network) == ask(network) and not lowered.covered
+    erf = b.op("Erf", [b.conv(b.input((1, 16, 8, 8)), 16)], (1, 16, 8, 8), 13)
+    cases = [(b.network(erf), new()), (nas(1)[0].network(), RuleLowering(ask, is_trusted=False))]
+    for made, lowered in cases:
+        assert lowered.lower(made) == ask(made) and not lowered.covered
