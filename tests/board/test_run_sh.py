@@ -79,6 +79,20 @@ def test_a_differential_is_a_pair_less_its_first(make_plan: MakePlan, run_sh: Ru
     ]
     assert any(apart > 50 for _, apart in pairs)
     assert all(us == pytest.approx(apart, rel=0.01) for us, apart in pairs if apart > 50)
+    # The same where the board runs each second line at four fifths of its speed.
+    header, *lines = lines_of(folder)
+    reference = next(line for line in lines if line["task"] == manifest["reference"])
+    slowed = [header]
+    for place, line in enumerate(lines):
+        for each in ({**reference, "round": 10**6 + place}, line):
+            timed = {
+                i: [us * (1 + place % 2 / 4) for us in s] for i, s in each["samples_us"].items()
+            }
+            slowed.append({**each, "samples_us": timed})
+    (folder / "results.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in slowed))
+    again = plan_results.read_results(folder).measurements
+    for record, steady in zip(again, records, strict=True):
+        assert record.latency_us == pytest.approx(steady.latency_us, rel=0.02, abs=2.0)
 
 
 def test_sessions_of_a_board_share_a_pace_short_rounds_aside(
