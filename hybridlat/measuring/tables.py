@@ -216,14 +216,13 @@ def _shapes(
 
 def notes(targets: Sequence[Target]) -> list[str]:
     """A sentence for each device of these targets that has no data sheet."""
-    new = sorted({target.device for target in targets}.difference(device_sheets.names()))
-    text = "{} has no data sheet: {}write {}.toml, so that other devices teach it"
-    alike = {device: " or ".join(near(device, device_sheets.names())) for device in new}
-    questions = {
-        device: f"is it {names}? Else " if names else "" for device, names in alike.items()
-    }
-    folder = device_sheets.user_folder()
-    return [text.format(device, start, folder / device) for device, start in questions.items()]
+    known, sentences = device_sheets.names(), []
+    for device in sorted({target.device for target in targets}.difference(known)):
+        alike = " or ".join(near(device, known))
+        fix = f"write {device_sheets.user_folder() / device}.toml, so that other devices teach it"
+        question = f"is it {alike}? Else " if alike else ""
+        sentences.append(f"{device} has no data sheet: {question}{fix}")
+    return sentences
 
 
 def board_of(

@@ -3,12 +3,9 @@
 import ast
 import json
 import math
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,24 +66,6 @@ def test_every_python_runs_it_and_differentials_add_up(make_plan: MakePlan, vers
     assert total == pytest.approx(whole, rel=0.05)
     assert str(records[0].target) == "board/fake-1.0/fp32"
     assert records[0].environment["sm_mhz"] == "1500.0"
-
-
-def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake", count=2))
-    tasks = {t["task"] for t in json.loads((folder / "manifest.json").read_text())["tasks"]}
-    for lines in (1, 3, 5):
-        command = [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake"]
-        process = subprocess.Popen([*command, "--option", "sleep_s=0.1"], stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(lines_of(folder)) < lines:
-            time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    with (folder / "results.jsonl").open("a") as sink:
-        sink.write('{"kind": "visit", "task": "cu')
-    assert run(folder).returncode == 0
-    done = [line["task"] for line in lines_of(folder) if line["kind"] == "visit"]
-    assert sorted(done) == sorted(tasks)
-    plan_results.read_results(folder)
 
 
 def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan: MakePlan) -> None:
