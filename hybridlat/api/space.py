@@ -14,9 +14,8 @@ from hybridlat.api.arguments import ManySource, Opened, Query, items_of
 from hybridlat.api.session import Session, Sessions
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.estimate.block_space import Block, BlockSpace, cells_by_block
-from hybridlat.estimate.network_estimate import composition_for
+from hybridlat.estimate.network_estimate import prior_belief
 from hybridlat.estimate.partition import Partition
-from hybridlat.estimate.predict.chain import cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 
@@ -74,19 +73,18 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         for position, name in example.choice.items():
             cells.setdefault((position, name), example.cells.get(position, {}))
     copied = partial(copied_bytes, examples[0].opened.network())
-    uses = tuple(counts.values())
-    together = NetworkCells(tuple(counts), uses, options.confidence, lambda: texts, copied)
-    priors = cell_priors(data, together, can_measure=False)
-    composition = composition_for(data, priors, options.confidence)
+    of_cells = tuple(counts), tuple([texts[h] for h in counts]), tuple(counts.values())
+    belief = prior_belief(data, NetworkCells(*of_cells, options.confidence, copied))
+    priors = belief.priors
     warnings = [w for example in examples for w in example.partition.warnings]
     return BlockSpace(
         str(session.target),
-        composition,
-        composition.start([replace(prior, count=1) for prior in priors.cells], priors.block),
+        belief.composition,
+        belief.composition.start([replace(cell, count=1) for cell in priors.cells], priors.block),
         {block: cells.get(block, {}) for block in order},
         options.aim,
         [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
-        {together.signatures[i]: reason for i, reason in priors.failures.items()},
+        {priors.cells[i].signature: reason for i, reason in priors.failures.items()},
         tuple(dict.fromkeys((*data.model_warnings, *warnings))),
     )
 

@@ -98,11 +98,12 @@ def cells_of(
     partition: Partition, confidence: float, network: Callable[[], Network]
 ) -> NetworkCells:
     """A network as its cells, which sources of latencies answer for."""
+    texts, counts = partition.texts, partition.counts
     return NetworkCells(
-        tuple(partition.counts),
-        tuple(partition.counts.values()),
+        tuple(counts),
+        tuple([texts[signature] for signature in counts]),
+        tuple(counts.values()),
         confidence,
-        lambda: partition.texts,
         lambda: copied_bytes(network()),
         lambda: partition.whole,
     )

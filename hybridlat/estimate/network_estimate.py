@@ -23,7 +23,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors, device_of, family_law
-from hybridlat.estimate.predict.source import measuring_cost_s
+from hybridlat.estimate.predict.source import NetworkCells, measuring_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
 from hybridlat.graph.network import Shapes
@@ -62,8 +62,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         measured_now = frozenset(request.signatures)
     partition, whole = request.partition, _whole_network(request, data)
     cells = cells_of(partition, request.confidence, request.network)
-    priors = cell_priors(data, cells, request.measure is not None, whole)
-    composition = composition_for(data, priors, request.confidence)
+    belief = prior_belief(data, cells, request.measure is not None, whole)
     # Runs that were measured before they were cut into cells tell the sums of those.
     known, sums = data.known([run for run, _ in partition.runs]), list[CellSum]()
     for run, of_run in partition.runs:
@@ -71,15 +70,29 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
             noise = math.hypot(one.spread_share, RUN_NOISE_SHARE)
             counts = tuple([of_run.count(signature) for signature in request.signatures])
             sums.append(CellSum(counts, one.latency_us, noise))
-    belief = Belief(
-        priors,
-        composition,
-        composition.start(priors.cells, priors.block).after_sums(sums),
-        priors.failures,
+    belief = replace(
+        belief,
+        posterior=belief.posterior.after_sums(sums),
         measured_now=measured_now,
         network_runs=1 if measured_now and whole is not None else 0,
     )
-    return belief.after_whole(priors.whole)
+    return belief.after_whole(belief.priors.whole)
+
+
+def prior_belief(
+    data: TargetData,
+    cells: NetworkCells,
+    can_measure: bool = False,
+    whole: WholeLatency | None = None,
+) -> Belief:
+    """What is believed of a network's cells before anything more is measured.
+
+    ``whole`` is the network as it was measured on this target.
+    """
+    priors = cell_priors(data, cells, can_measure, whole)
+    composition = _composition_for(data, priors, cells.confidence)
+    posterior = composition.start(priors.cells, priors.block)
+    return Belief(priors, composition, posterior, priors.failures)
 
 
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
@@ -92,7 +105,7 @@ def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
     return exact
 
 
-def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
+def _composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
     """The target's own constants and width, else those of the source that answered for it."""
     if priors.composition is not None and target_composition.own_composition(data) is None:
         return target_composition.on_this_machine(data, priors.composition)
@@ -135,7 +148,7 @@ def _measured(
     after = replace(
         belief,
         # The first measurement on a machine also tells what entering its engine costs.
-        composition=composition_for(data, belief.priors, request.confidence),
+        composition=_composition_for(data, belief.priors, request.confidence),
         posterior=belief.posterior.observe(latencies),
         failures=failures,
         measured_now=belief.measured_now.union(chosen),

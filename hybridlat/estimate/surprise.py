@@ -9,11 +9,9 @@ from contextlib import suppress
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
-from hybridlat.estimate.network_estimate import composition_for
-from hybridlat.estimate.predict.chain import cell_priors
+from hybridlat.estimate.network_estimate import prior_belief
 from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.estimate.warnings import MOST_RATIO, latency_text
-from hybridlat.graph.signature import hash_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.importers import ImportedRecords
@@ -28,21 +26,12 @@ def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
 
     ``data`` must not know of the latency yet.
     """
-    hashes = tuple(map(hash_of, one.texts))
-    cells = NetworkCells(
-        hashes,
-        one.counts,
-        _CONFIDENCE,
-        lambda: dict(zip(hashes, one.texts, strict=True)),
-        lambda: one.copied_bytes,
-        lambda: one.signature,
-    )
-    priors = cell_priors(data, cells, can_measure=False)
-    composition = composition_for(data, priors, _CONFIDENCE)
-    posterior = composition.start(priors.cells, priors.block)
-    if not posterior.complete or not 0 < posterior.sum_us < math.inf:
+    copied_bytes, hash_ = (lambda: one.copied_bytes), (lambda: one.signature)
+    cells = NetworkCells(one.cells, one.texts, one.counts, _CONFIDENCE, copied_bytes, hash_)
+    belief = prior_belief(data, cells)
+    if not belief.posterior.complete or not 0 < belief.posterior.sum_us < math.inf:
         return ""
-    interval = composition.interval(posterior)
+    interval = belief.interval
     (low_us, high_us), ratio = interval.interval_us, one.latency_us / interval.latency_us
     if 1 / MOST_RATIO < ratio < MOST_RATIO or low_us / _FAR < one.latency_us < high_us * _FAR:
         return ""

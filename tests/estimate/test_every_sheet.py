@@ -181,7 +181,7 @@ def cells(net: Path, engine: str, precision: str, batch: int) -> NetworkCells:
     signatures = {signed.hash: signed.text for signed in (sign(c.network) for c in found)}
     counts = Counter(sign(c.network).hash for c in found)
     numbers = tuple(counts[h] for h in signatures)
-    return NetworkCells(tuple(signatures), numbers, 0.9, lambda: signatures, lambda: 0.0)
+    return NetworkCells(tuple(signatures), tuple(signatures.values()), numbers, 0.9, lambda: 0.0)
 
 
 Ways = Iterable[tuple[str, str, int]]

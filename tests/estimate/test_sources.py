@@ -97,9 +97,8 @@ def test_a_cell_far_from_training_is_the_family_s_and_keeps_nothing_back(
 
 
 def network_cells(texts: Sequence[str], counts: Sequence[int]) -> NetworkCells:
-    hashes = [hash_of(text) for text in texts]
-    by_hash = dict(zip(hashes, texts, strict=True))
-    return NetworkCells(tuple(hashes), tuple(counts), 0.9, lambda: by_hash, lambda: 0.0)
+    hashes = tuple(hash_of(text) for text in texts)
+    return NetworkCells(hashes, tuple(texts), tuple(counts), 0.9, lambda: 0.0)
 
 
 def test_the_order_of_the_sources(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,22 +65,18 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class NetworkCells:
-    """The distinct cells of one network, with ``counts``; the rest is read when a source needs it.
+    """The distinct cells of one network, their signature texts and ``counts``.
 
-    ``confidence`` is that of the estimate.
+    The rest is read when a source needs it. ``confidence`` is that of the estimate.
     """
 
     signatures: tuple[str, ...]
+    texts: tuple[str, ...]
     counts: tuple[int, ...]
     confidence: float
-    read_texts: Callable[[], Mapping[str, str]]
     read_copied_bytes: Callable[[], float]
     read_hash: Callable[[], str] = str
     _laws: dict[int, NetworkLaw] = field(default_factory=dict)
-
-    @cached_property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(map(self.read_texts().__getitem__, self.signatures))
 
     def law_of(self, source: object, work_out: Callable[[], NetworkLaw]) -> NetworkLaw:
         """What a source says of the network as a whole, worked out once."""
