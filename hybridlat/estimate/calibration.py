@@ -17,7 +17,7 @@ from msgspec import structs
 from hybridlat.estimate.compose import posterior as posteriors
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, PRIOR_RESIDUAL, Composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, Matrix
-from hybridlat.estimate.gate import Projection
+from hybridlat.estimate.gate import Projection, by_worth
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
@@ -72,8 +72,8 @@ def measure_greedily(
     """The posterior with so many cells measured one by one, unknown ones first, then by worth."""
     while len(posterior.measured) < measured and posterior.unmeasured:
         unknown = [i for i in posterior.required if posterior.priors[i].latency_us is None]
-        gains = Projection(posterior, Composition()).gains(posterior.unmeasured)
-        best = unknown[0] if unknown else posterior.unmeasured[int(gains.argmax())]
+        first, _ = next(by_worth(Projection(posterior, Composition()), posterior.unmeasured))
+        best = unknown[0] if unknown else posterior.unmeasured[first]
         posterior = posterior.observe(network.truth([best]))
     return posterior
 

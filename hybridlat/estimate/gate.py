@@ -58,18 +58,15 @@ def plan(
     required = tuple([i for i in posterior.required if i not in refused])
     candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
     state = Projection(posterior, composition).after(required)
-    variances = np.array([state.variance, state.variance_after(candidates)])
-    now, everything = state.widths_of(variances).tolist()
-    aim = max(tolerance, everything * _CLOSE_ENOUGH)
+    aim = max(tolerance, state.after(candidates).half_width_share * _CLOSE_ENOUGH)
     chosen: tuple[int, ...] = ()
-    if now > aim:
+    if state.half_width_share > aim:
         cheapest = _exact if len(candidates) <= _EXACT_CELLS else _greedy
         best = cheapest(state, candidates, aim)
-        chosen = tuple(best[i] for i, _ in _order(state, best))
+        chosen = tuple(best[i] for i, _ in by_worth(state, best))
     positions = (*required, *chosen)
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
-    reached = float(state.widths_of(np.array([state.variance_after(chosen)]))[0])
-    return MeasurementPlan(positions, cost, reached)
+    return MeasurementPlan(positions, cost, state.after(chosen).half_width_share)
 
 
 def next_step(
@@ -124,11 +121,15 @@ class Projection:
         self.reach: Matrix = self.covariance @ self.weights
         self.variance = max(float(self.weights @ self.reach), 0.0)
 
+    @property
+    def half_width_share(self) -> float:
+        return float(self.widths_of(np.array([self.variance]))[0])
+
     def widths_of(self, variances: Matrix) -> Matrix:
         sum_us = self.posterior.sum_us
         return self.composition.half_width_shares(np.maximum(variances, 0.0), sum_us)
 
-    def after(self, positions: tuple[int, ...]) -> Projection:
+    def after(self, positions: Sequence[int]) -> Projection:
         if not positions:
             return self
         seen = list(positions)
@@ -137,25 +138,11 @@ class Projection:
         )
         return Projection(self.posterior, self.composition, covariance)
 
-    def variance_after(self, positions: Sequence[int]) -> float:
-        if not positions:
-            return self.variance
-        seen = list(positions)
-        reach = self.reach[seen]
-        known = float(reach @ np.linalg.solve(self.observed(seen), reach))
-        return max(self.variance - known, 0.0)
-
     def observed(self, seen: list[int]) -> Matrix:
         return self.covariance[np.ix_(seen, seen)] + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
 
     def costs_s(self, positions: Sequence[int]) -> Matrix:
         return np.array([self.posterior.priors[i].cost_s for i in positions])
-
-    def gains(self, positions: Sequence[int]) -> Matrix:
-        """How much measuring each alone would lower the variance."""
-        seen = list(positions)
-        own = self.covariance.diagonal()[seen] + EXPECTED_NOISE_SHARE**2
-        return np.asarray(self.reach[seen] ** 2 / own)
 
 
 def _exact(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
@@ -184,7 +171,7 @@ def _greedy(state: Projection, candidates: Sequence[int], aim: float) -> Sequenc
     least, cheapest = math.inf, candidates
     for weights in (costs, None) if np.ptp(costs) else (None,):
         taken: list[int] = []
-        for index, left in _order(state, candidates, weights):
+        for index, left in by_worth(state, candidates, weights):
             spent = float(costs[taken].sum())
             if spent >= least:
                 break
@@ -198,7 +185,7 @@ def _greedy(state: Projection, candidates: Sequence[int], aim: float) -> Sequenc
     return cheapest
 
 
-def _order(
+def by_worth(
     state: Projection, candidates: Sequence[int], costs: Matrix | None = None
 ) -> Iterator[tuple[int, Matrix]]:
     """Indices of ``candidates`` by worth, or worth for the cost, once those before are measured.
