@@ -75,7 +75,7 @@ class CellPriors:
     learns: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Records(CellSource):
     """The source that knows what was measured on the target."""
 
@@ -87,7 +87,7 @@ class Records(CellSource):
         return [known.get(signature) for signature in signatures]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OwnModel(CellSource):
     """The target's own model."""
 
@@ -141,43 +141,21 @@ def family_law(data: TargetData) -> Family | None:
     return data.at_this_state(("family", data.is_replayed, *data.user_networks.values()), law)
 
 
-@dataclass
-class _Answers:
-    """What the sources answered, by position of the cell.
-
-    ``origins`` are of answers of other targets and the data sheet; ``law`` is what the first of
-    those says of the network as a whole, ``places`` the cells that it answered for.
-    """
-
-    each: dict[int, CellLatency] = field(default_factory=dict)
-    origins: dict[int, Origin] = field(default_factory=dict)
-    places: list[int] = field(default_factory=list)
-    law: parts.NetworkLaw | None = None
-    learns: bool = False
-    is_known: bool = False
-
-
-def _collected(data: TargetData, cells: NetworkCells, can_measure: bool) -> _Answers:
-    """Ask the sources in turn, each for the cells that those before it left open."""
-    answers = _Answers()
+def _answers(
+    data: TargetData, cells: NetworkCells, can_measure: bool
+) -> tuple[dict[int, CellLatency], dict[int, CellSource]]:
+    """Each cell's answer and its source: each is asked for what those before it left open."""
+    answers: dict[int, CellLatency] = {}
+    sources: dict[int, CellSource] = {}
     missing: Sequence[int] = range(len(cells.signatures))
     for source, any_distance in sources_of(data, can_measure):
-        each = zip(missing, source.predict(cells, missing), strict=True)
-        answered = {i: us for i, us in each if us is not None and (us.trusted or any_distance)}
-        answers.each |= answered
-        if answered and (origin := source.origin) is not None:
-            answers.learns |= source.learns
-            answers.origins |= dict.fromkeys(answered, origin)
-            law = source.law(cells)
-            answers.law = answers.law or law
-            if law is not None and law is answers.law:
-                answers.places += answered
-        missing = [i for i in missing if i not in answers.each]
+        for i, answer in zip(missing, source.predict(cells, missing), strict=True):
+            if answer is not None and (answer.trusted or any_distance):
+                answers[i], sources[i] = answer, source
+        missing = [i for i in missing if i not in answers]
         if not missing:
             break
-    measured = all(answer.source != "predicted" for answer in answers.each.values())
-    answers.is_known = measured and not missing
-    return answers
+    return answers, sources
 
 
 def cell_priors(
@@ -188,41 +166,52 @@ def cell_priors(
     ``whole`` is the network as it was measured on this target: where it is exact, cells without any
     answer get what the others leave of it.
     """
-    answers = _collected(data, cells, can_measure)
-    failures = {i: a.reason for i, a in answers.each.items() if a.source == "unsupported"}
-    if whole is not None and whole.is_exact and not answers.is_known:
-        answers.each |= _left_over(cells, answers.each, whole.latency_us)
-    law = answers.law
+    answers, sources = _answers(data, cells, can_measure)
+    each = {source: source.origin for source in dict.fromkeys(sources.values())}
+    origins = {i: origin for i, source in sources.items() if (origin := each[source])}
+    laws = {source: source.law(cells) for source, origin in each.items() if origin}
+    law = next(filter(None, laws.values()), None)
+    places = range(len(cells.signatures))
+    is_known = all(i in answers and answers[i].source != "predicted" for i in places)
+    failures = {i: a.reason for i, a in answers.items() if a.source == "unsupported"}
+    if whole is not None and whole.is_exact and not is_known:
+        answers |= _left_over(cells, answers, whole.latency_us)
     if whole is None:
         versions = ((each, there) for each in versions_of(data) if (there := each.whole(cells)))
         version, whole = next(versions, (None, None))
-        if answers.is_known and version is not None:  # it tells what the network takes beside them
+        if is_known and version is not None:  # it tells what the network takes beside them
             law = version.law(cells)
         if law is not None and law.knows_whole:
             whole = None
     block = None
     if law is not None and law.covariance is not None:
-        block = answers.places, law.covariance[np.ix_(answers.places, answers.places)]
-    best_us, fastest_us, unknown = _by_sheet(data, cells, answers)
-    places, elsewhere = range(len(cells.signatures)), {i: answers.each[i] for i in answers.origins}
+        of_law = [i for i in origins if laws[sources[i]] is law]
+        block = of_law, law.covariance[np.ix_(of_law, of_law)]
+    dispatch_us = None if not origins else 0.0 if law is None else law.dispatch_us
+    best_us, fastest_us, unknown = _by_sheet(data, cells, answers, dispatch_us)
+    elsewhere = {i: answers[i] for i in origins}
     return CellPriors(
-        tuple([_prior(cells, i, answers.each.get(i), answers.is_known) for i in places]),
+        tuple([_prior(cells, i, answers.get(i), is_known) for i in places]),
         failures,
         None if law is None else law.composition(cells, elsewhere),
         best_us,
         fastest_us,
         unknown,
-        answers.origins,
+        origins,
         block,
         whole,
-        answers.learns,
+        any(source.learns for source in laws),
     )
 
 
 def _by_sheet(
-    data: TargetData, cells: NetworkCells, answers: _Answers
+    data: TargetData,
+    cells: NetworkCells,
+    answers: Mapping[int, CellLatency],
+    dispatch_us: float | None,
 ) -> tuple[float | None, float, tuple[str, ...]]:
-    predicted = [i for i, answer in answers.each.items() if answer.source == "predicted"]
+    """See ``CellPriors``; the host needs ``dispatch_us``, None where no other target answered."""
+    predicted = [i for i, answer in answers.items() if answer.source == "predicted"]
     if not predicted:
         return None, 0.0, ()
     device, precision = _device(data), data.target.precision
@@ -234,10 +223,9 @@ def _by_sheet(
     counts = np.array([cells.counts[i] for i in predicted])
     fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
     best_us = None
-    if answers.origins:
+    if dispatch_us is not None:
         each_us, _ = parts.roofline_us(cells.texts, device, precision)
-        device_us = math.fsum(each_us * cells.counts)
-        best_us = max(device_us, answers.law.dispatch_us if answers.law is not None else 0.0)
+        best_us = max(math.fsum(each_us * cells.counts), dispatch_us)
     return best_us, fastest_us, unknown
 
 

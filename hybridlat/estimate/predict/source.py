@@ -187,7 +187,7 @@ def roofline_us(
     return each_us, np.bincount(cells.cell, errors, cells.cells) / np.maximum(each_us, 1e-9)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roofline(CellSource):
     """The source that answers where nothing like the cell was measured."""
 
