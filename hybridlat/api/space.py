@@ -13,8 +13,8 @@ from hybridlat import onnx_io
 from hybridlat.api.arguments import ManySource, Opened, Query, items_of
 from hybridlat.api.session import Session, Sessions
 from hybridlat.errors import InputError, NetworkError
+from hybridlat.estimate.belief import prior_belief
 from hybridlat.estimate.block_space import Block, BlockSpace, cells_by_block
-from hybridlat.estimate.network_estimate import prior_belief
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Constant, Network, Node, TensorType

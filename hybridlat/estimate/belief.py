@@ -1,4 +1,4 @@
-"""The values between the steps of an estimate: the request, and the belief so far.
+"""The values between the steps of an estimate: the request, and what is believed at each step.
 
 A busy minute, or a record of another machine, makes a network's latency and the sum of its cells
 differ by more than either is unsure of. Such a pair tells nothing of cells.
@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition import Partition
-from hybridlat.estimate.predict.chain import CellPriors
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import contracts
@@ -165,3 +167,26 @@ class Belief:
             if total is not None:
                 posterior = posterior.observe_total(*total)
         return replace(self, whole=whole, disagreement=conflict, posterior=posterior)
+
+
+def prior_belief(
+    data: TargetData,
+    cells: NetworkCells,
+    can_measure: bool = False,
+    whole: WholeLatency | None = None,
+) -> Belief:
+    """What is believed of a network's cells before anything more is measured.
+
+    ``whole`` is the network as it was measured on this target.
+    """
+    priors = cell_priors(data, cells, can_measure, whole)
+    composition = composition_for(data, priors, cells.confidence)
+    posterior = composition.start(priors.cells, priors.block)
+    return Belief(priors, composition, posterior, priors.failures)
+
+
+def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
+    """The target's own constants and width, else those of the source that answered for it."""
+    if priors.composition is not None and target_composition.own_composition(data) is None:
+        return target_composition.on_this_machine(data, priors.composition)
+    return target_composition.composition_of(data).at(confidence)

@@ -14,16 +14,22 @@ from hybridlat.engines import registry
 from hybridlat.engines.base import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
-from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of
+from hybridlat.estimate.belief import (
+    Belief,
+    MeasureNow,
+    Request,
+    cells_of,
+    composition_for,
+    prior_belief,
+)
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
-from hybridlat.estimate.predict.chain import CellPriors, cell_priors, device_of, family_law
-from hybridlat.estimate.predict.source import NetworkCells, measuring_cost_s
+from hybridlat.estimate.predict.chain import device_of, family_law
+from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
 from hybridlat.graph.network import Shapes
@@ -79,22 +85,6 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     return belief.after_whole(belief.priors.whole)
 
 
-def prior_belief(
-    data: TargetData,
-    cells: NetworkCells,
-    can_measure: bool = False,
-    whole: WholeLatency | None = None,
-) -> Belief:
-    """What is believed of a network's cells before anything more is measured.
-
-    ``whole`` is the network as it was measured on this target.
-    """
-    priors = cell_priors(data, cells, can_measure, whole)
-    composition = _composition_for(data, priors, cells.confidence)
-    posterior = composition.start(priors.cells, priors.block)
-    return Belief(priors, composition, posterior, priors.failures)
-
-
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
     """What is recorded of the network here; it is not signed where no record can be of it."""
     partition = request.partition
@@ -103,13 +93,6 @@ def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
     if exact is None and (data.networks or data.user_networks):
         return data.of_cells(partition.counts.items())
     return exact
-
-
-def _composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
-    """The target's own constants and width, else those of the source that answered for it."""
-    if priors.composition is not None and target_composition.own_composition(data) is None:
-        return target_composition.on_this_machine(data, priors.composition)
-    return target_composition.composition_of(data).at(confidence)
 
 
 def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
@@ -148,7 +131,7 @@ def _measured(
     after = replace(
         belief,
         # The first measurement on a machine also tells what entering its engine costs.
-        composition=_composition_for(data, belief.priors, request.confidence),
+        composition=composition_for(data, belief.priors, request.confidence),
         posterior=belief.posterior.observe(latencies),
         failures=failures,
         measured_now=belief.measured_now.union(chosen),

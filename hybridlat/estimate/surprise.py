@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from hybridlat.errors import HybridlatError
+from hybridlat.estimate.belief import prior_belief
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
-from hybridlat.estimate.network_estimate import prior_belief
 from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.estimate.warnings import MOST_RATIO, latency_text
 from hybridlat.schema.target import Target
