@@ -168,33 +168,29 @@ class Shipped:
         return {hash_: LatencyStats(100.0, 0.01, 3) for hash_ in hashes}
 
 
-def test_a_pack_outweighs_what_a_busy_machine_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packs, "packs_for", lambda target: [Shipped()])
+class Failed(Shipped):
+    """One in which a cell failed."""
+
+    def latencies(self, *_: object) -> dict[str, LatencyStats]:
+        return {"3" * 32: LatencyStats(None, 0.0, 0, "gave no answer")}
+
+
+def test_a_pack_outweighs_a_busy_machine_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "packs_for", lambda target: [Failed(), Shipped(), Failed()])
     busy = MachineLoad(9.7, 0.0, 2).environment()
-    known = {"busy": "0" * 32, "quiet": "1" * 32}
+    hashes = [digit * 32 for digit in "0123"]
+    first, second, failed, _ = hashes
     with Store("sqlite://") as store:
         for kind in KINDS[:2]:
-            store.add([Measurement(TARGET, known["busy"], kind, 190.0, 0.5, environment=busy)])
-            store.add([Measurement(TARGET, known["quiet"], kind, 101.0, 0.02)])
+            store.add([Measurement(TARGET, first, kind, 190.0, 0.5, environment=busy)])
+            store.add([Measurement(TARGET, second, kind, 101.0, 0.02)])
+        store.add([Measurement(TARGET, failed, "cell", None, failure="died of SIGKILL")])
         data = TargetData(TARGET, store)
-        cells = data.known(known.values())
-        wholes = {name: data.whole(hash_) for name, hash_ in known.items()}
-    assert [cells[hash_].latency_us for hash_ in known.values()] == [100.0, 101.0]
-    assert wholes["busy"] is not None and wholes["quiet"] is not None
-    assert (wholes["busy"].latency_us, wholes["quiet"].latency_us) == (100.0, 101.0)
-    assert wholes["busy"].is_exact and wholes["busy"].load is None
-
-
-def test_a_latency_outweighs_failures_and_they_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failed(Shipped):
-        def latencies(self, *_: object) -> dict[str, LatencyStats]:
-            return {"1" * 32: LatencyStats(None, 0.0, 0, "gave no answer")}
-
-    monkeypatch.setattr(packs, "packs_for", lambda target: [Failed(), Shipped(), Failed()])
-    with Store("sqlite://") as store:
-        store.add([Measurement(TARGET, "0" * 32, "cell", None, failure="died of SIGKILL")])
-        known = TargetData(TARGET, store).known(["0" * 32, "1" * 32])
-    assert [stats.latency_us for stats in known.values()] == [100.0, 100.0]
+        cells = [stats.latency_us for stats in data.known(hashes).values()]
+        wholes = [data.whole(hash_) for hash_ in (first, second)]
+    assert cells == [100.0, 101.0, 100.0, 100.0]
+    assert [whole and whole.latency_us for whole in wholes] == [100.0, 101.0]
+    assert wholes[0] is not None and wholes[0].is_exact and wholes[0].load is None
 
 
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:

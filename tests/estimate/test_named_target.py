@@ -21,79 +21,56 @@ from tests.cli.shell import call
 from tests.networks import classifier
 
 MEANT = {
-    "L4/TensorRT/FP16": "l4/tensorrt/fp16",
-    "rtx4090/torch-compile-2.9/amp": "rtx-4090/torch-compile-2.9/amp",
     "4090/torch.compile 2.9/AMP FP16": "rtx-4090/torch-compile-2.9/amp",
     "NVIDIA GeForce RTX 4090/trt8.6/half": "rtx-4090/tensorrt-8.6/fp16",
-    "Tesla T4/TensorRT 8.6/fp16": "t4/tensorrt-8.6/fp16",
-    "jetson-orin-nx-8gb/trt/fp16": "orin-nx-8gb/tensorrt/fp16",
     "orin-nx@10W/trt/fp16": "orin-nx-10w/tensorrt/fp16",
     "a100 80gb/TensorRT 10.3.0/int8": "a100-80gb/tensorrt-10.3/int8",
     "EPYC 26-2/ORT 1.31/fp32/1T": "epyc-26-2/onnxruntime-1.31/fp32/1t",
     # a new device keeps the name that it is given, as far as that is one
     "my_board/TensorRT/fp16": "my_board/tensorrt/fp16",
-    "My Board/tensorrt/fp16": "my-board/tensorrt/fp16",
 }
 NEWEST = {
     "rtx-4090/torch-compile/amp": "rtx-4090/torch-compile-2.9/amp",
     "4090/torch/amp": "rtx-4090/torch-2.9/amp",
     # what timed a public table is no part of a target
-    "orin-nx/tensorrt-trtutils/fp16": "orin-nx/tensorrt/fp16",
     "Orin Nano/TensorRT-trtutils/half": "orin-nano/tensorrt/fp16",
     "t4/tensorrt-8-openppl/int8": "t4/tensorrt-8/int8",
-    "epyc-26-2/onnxruntime/fp32/1t": "epyc-26-2/onnxruntime-1.31/fp32/1t",
     "epyc-26-2/onnxruntime/fp32": "epyc-26-2/onnxruntime-1.31/fp32/1t",
     # a number is newer than a year alone
     "v100/paddle-tensorrt/fp32": "v100/paddle-tensorrt-8.5/fp32",
     # on record without a version, or with none at all: itself
     "v100/tensorrt/fp16": "v100/tensorrt/fp16",
     "T4/TensorRT/FP16": "t4/tensorrt/fp16",
-    "v100/torch/fp32": "v100/torch/fp32",
     "l4/tensorrt/fp16": "l4/tensorrt/fp16",
     # all power modes of a board open to one version
     "orin-nano-7w/tensorrt/fp16": "orin-nano-7w/tensorrt/fp16",
-    "orin-agx-15w/tensorrt/fp32": "orin-agx-15w/tensorrt-10/fp32",
-    "orin-nano-7w/tensorrt/int8": "orin-nano-7w/tensorrt-8.5/int8",
-    "rtx-4090/torch-compile-2.4/amp": "rtx-4090/torch-compile-2.4/amp",
 }
 WRONG = {
     "l4/tensort/fp16": "unknown engine 'tensort'; did you mean l4/tensorrt/fp16? Engines: ",
-    "Tesla T4/tensort-8.6/FP16": "did you mean t4/tensorrt-8.6/fp16?",
-    "l4/tensort": "did you mean l4/tensorrt/fp16?",
     "h100/tensorrt/fp17": "unknown precision 'fp17'; did you mean h100/tensorrt/fp16?",
     "h100/tensorrt/int4": "unknown precision 'int4'; Precisions: ",
-    "h100/tensorrt/FP8": "unknown precision 'FP8'; Precisions: ",
     "l4/tensort/fp17": "did you mean l4/tensorrt/fp16?",
     "l4/nonsense/fp16": "unknown engine 'nonsense'; Engines: ",
     "l4": "l4 needs an engine and a precision, e.g. l4/tensorrt/fp16 (hybridlat targets l4)",
-    "RTX 4090": "rtx-4090 needs an engine and a precision, e.g. rtx-4090/tensorrt/fp16",
     "epyc-26-2": "e.g. epyc-26-2/onnxruntime-1.31/fp32/1t",
     "l4/torch": "l4/torch needs a precision, e.g. l4/torch/fp16",
     "l44/tensorrt/fp16": "unknown device 'l44': did you mean l4 or l40? "
     "(describe your own: --device-sheet FILE.toml; ",
-    "l44": "unknown device 'l44': did you mean l4 or l40?",
     # No other CPU stands in for one that nobody has measured,
-    "epyc/onnxruntime/fp32/1t": "unknown device 'epyc': did you mean epyc-26-2? ",
     "xeon/onnxruntime-1.31/fp32": "unknown device 'xeon' (describe your own",
     "raspberry-pi-5/onnxruntime/fp32/4t": "a CPU is known once hybridlat has run on it or ",
-    "cortex-a72/openvino/fp32/4t": "unknown device 'cortex-a72'",
     "cpu/onnxruntime/fp32/1t": f"this machine's is {host.cpu().name})",
     "jetson/tensorrt/fp16": "unknown device 'jetson': did you mean jetson-nano or",
     "Orin/tensorrt/fp16": "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano, orin-nano-4gb",
     "xavier": "'xavier' is the chip of xavier-agx, xavier-nx: name the board",
     "rtx-6000/tensorrt/fp16": "did you mean quadro-rtx-6000 or rtx-6000-ada or rtx-pro-6000?",
     "RTX 2060 12GB/tensorrt/fp16": "unknown device 'rtx-2060-12gb': did you mean rtx-2060 or",
-    "RTX 3060 Laptop (115W)/tensorrt/fp16": "did you mean rtx-3060-laptop or rtx-3060 or",
     "8x A100/tensorrt/fp16": "'8x A100' names several devices",
     # nor has a GPU threads, or an engine a version that never came out.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
-    "my-board/trt-8.6/fp16/2t": "write my-board/tensorrt-8.6/fp16",
     "l4/onnxruntime/fp32/4t": "write l4/onnxruntime/fp32",
     "orin-nano/tensorrt-99/fp16": "tensorrt-99 names no version of tensorrt: the newest known is ",
     "l4/tensorrt-23.10/fp16": "23.10 is a container's year and month: write the version of tensor",
-    "l4/TensorRT 23.10/fp16": "23.10 is a container's year and month: write the version of tensor",
-    "epyc-26-2/onnxruntime-0.3/fp32/1t": "onnxruntime-0.3 names no version of onnxruntime",
-    "t4/torch-9/fp32": "torch-9 names no version of torch: the newest known is 2.",
     "l4//fp16": "is not a target: write it as device/",
     "l4/tensorrt/fp16/many": "write 1t, 2t",
 }  # fmt: skip
@@ -171,7 +148,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("typed", [*list(MEANT)[:7], "4090/torch-compile/amp"])
+@pytest.mark.parametrize("typed", [*list(MEANT)[:4], "4090/torch-compile/amp"])
 def test_predict_says_which_target_was_meant(nets: Path, typed: str) -> None:
     answer = call("predict", "a.onnx", "--json", "--target", typed, or_code=3).body
     meant = answer["answered_as"]
