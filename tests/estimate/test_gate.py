@@ -18,15 +18,10 @@ from tests.estimate.made_networks import TRUE, make_network
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
 
 
-def _run(
-    network: HeldOutNetwork,
-    tolerance: float,
-    fraction: float = 0.5,
-    composition: Composition = COMPOSITION,
-) -> ErrorPosterior:
-    posterior = composition.start(network.cells)
+def _run(network: HeldOutNetwork, tolerance: float) -> ErrorPosterior:
+    posterior = COMPOSITION.start(network.cells)
     for _ in range(len(network.cells) + 1):
-        chosen = gate.next_step(posterior, composition, tolerance, fraction=fraction).positions
+        chosen = gate.next_step(posterior, COMPOSITION, tolerance).positions
         if not chosen:
             return posterior
         assert not set(chosen) & set(posterior.measured)

@@ -77,18 +77,6 @@ def test_floats_count_by_the_precision(precision: str, weights: float, activatio
     assert kept == footprint(chain(), ORT)
 
 
-def test_a_block_of_the_shape_is_taken_again_and_gaps_are_filled() -> None:
-    """Small, large, small: the third takes the first's block; the fourth fits no gap of one map."""
-    b = NetworkBuilder()
-    x = b.conv(b.conv(b.conv(b.input((1, 8, 16, 16)), 8), 16), 8)
-    y = b.conv(x, 16)
-    both = (1, 24, 16, 16)
-    network = b.network(b.op("Sigmoid", [b.op("Concat", [x, y], both, 13)], both, 13))
-    callers = MAP + 3 * MAP
-    assert footprint(network, TRT)[1] == callers + 6 * MAP
-    assert footprint(network, ORT)[1] == callers + 6 * MAP
-
-
 @pytest.mark.parametrize(
     ("ops", "maps"),
     [
@@ -123,11 +111,6 @@ def test_what_is_too_large_says_so(device: str, megabytes: int, verdict: str | N
     sheet = device_sheets.load(device) if device in device_sheets.names() else None
     target = Target(device, "tensorrt", "fp16")
     assert memory_of((0, megabytes << 20), target, sheet).verdict == verdict
-
-
-def test_jetsons_share_their_memory_and_only_they() -> None:
-    for sheet in map(device_sheets.load, device_sheets.names()):
-        assert sheet.shares_memory == ("Jetson" in sheet.title or sheet.name == "gb10"), sheet.name
 
 
 def test_an_estimate_has_it_also_where_the_partition_is_cached(tmp_path: Path) -> None:

@@ -192,14 +192,6 @@ def test_weights_what_makes_them_and_shapes_are_constants() -> None:
     assert constants == {"ConstantOfShape", "Mul", "Shape"}
 
 
-def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
-    chain = " ".join(f"x{i + 1} = Identity(x{i})" for i in range(9))
-    made = model(f"g (float[1,8,16,16] x0) => (float[1,8,16,16] y) {{ {chain} y = Relu(x9) }}")
-    estimate = predict(made, L4, store=str(tmp_path / "s.db"), measure="never")
-    assert len(estimate.removed) == 9 and estimate.constants == 0
-    assert not any("Identity" in warning for warning in map(str, estimate.warnings))
-
-
 # Turned round for an operator that has no quantised kernel, and back.
 TURNED = """hybridlat-signature 2
 input 0 uint8:1x56x48x32

@@ -50,14 +50,6 @@ def test_a_surprise_widens_what_is_left() -> None:
     assert shocked.covariance[2, 2] > calm.covariance[2, 2]
 
 
-def test_cells_that_were_measured_before_are_only_noise() -> None:
-    priors = (replace(TWINS[0], source="measured", spread_share=0.03), *TWINS[1:])
-    posterior = ErrorPosterior.start(priors)
-    assert posterior.covariance[0, 0] == pytest.approx(0.03**2)
-    assert not posterior.covariance[0, 1:].any()
-    assert posterior.unmeasured == (1, 2)
-
-
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.data())
 def test_any_order_of_measuring_is_the_same_and_sound(seed: int, data: st.DataObject) -> None:
@@ -166,13 +158,6 @@ def test_errors_are_as_large_as_stated_after_a_cell_and_a_sum(noise: float) -> N
         after = prior.observe({0: (first_us, noise)}).observe_total(sum_us, noise)
         errors.append(np.log(true_us / after.latencies_us))
     np.testing.assert_allclose(np.cov(np.transpose(errors)), after.covariance, atol=0.06 * 0.1**2)
-
-
-def test_a_total_says_nothing_beside_a_cell_of_which_nothing_is_known() -> None:
-    start = ErrorPosterior.start((*TWINS, CellPrior("d", 2, None, 0.0)))
-    assert start.observe_total(420.0, 0.01) is start
-    done = start.observe({3: (50.0, 0.02)}).observe_total(420.0, 0.01)
-    assert done.sum_us == pytest.approx(420.0, rel=0.02)
 
 
 def test_what_some_cells_took_together_is_met_and_kept_in_mind() -> None:

@@ -173,27 +173,6 @@ def test_measuring_always_takes_the_network_too(store: str) -> None:
     assert "2 runs" in estimate.reason
 
 
-def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(tmp_path: Path) -> None:
-    target = "l4/tensorrt/fp16"
-    path, page = NETS / "resnet18.onnx", {"source": "a page"}
-    hash_ = sign(load(path).network()).hash
-    before = asked(str(tmp_path / "none.db"), path, target=target)
-    assert before.source == "composed"
-    slower_us = 1.7 * ends(before)[1]
-    record = Measurement(Target.parse(target), hash_, "network", slower_us, labels=page)
-    with Store(tmp_path / "s.db") as opened:
-        opened.add([record])
-    after = asked(str(tmp_path / "s.db"), path, target=target)
-    assert after.source == "measured" and after.latency_us == slower_us
-    assert "a page" in after.reason
-    assert {cell.source for cell in after.cells} == {"predicted"}
-    # As much as their own predictions and the unsure figure of the table leave room for.
-    assert 1.15 < after.sum_of_cells_us / before.sum_of_cells_us < 2.0
-    for old, new in zip(before.cells, after.cells, strict=True):
-        assert old.latency_us is not None and new.latency_us is not None
-        assert new.latency_us >= old.latency_us and new.interval_us is not None
-
-
 @pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp16", "h200/tensorrt-8.6/fp32"])
 def test_networks_of_a_shipped_pack_tell_of_others_as_those_of_a_store(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,13 +97,6 @@ def test_a_jetson_s_board_tells_which_it_is(gpu: str, board: str, name: str) -> 
     assert device_name(gpu, board) == name
 
 
-def test_the_driver_s_name_finds_the_shipped_models_of_a_v100() -> None:
-    from hybridlat.estimate.lookup.models import model_folders
-
-    target = Target(device_name("Tesla V100-SXM2-16GB"), "tensorrt", "fp16")
-    assert model_folders(target)
-
-
 NO_DEVICES = ["", "  ", "NVIDIA", "(R)", "+-.", "cpu", "cuda:0", "GPU 1", "7", "\u04224"]
 NO_DEVICES += ["A\uff11\uff10\uff10", "RTX 4090\u00b2", "8x A100", "8xA100", "4 \u00d7 L4", "2*T4"]
 NO_DEVICES += ["A100 x8", "A100 (x8)", "A100-SXM-80GBx8", "dual RTX 3090", "RTX 3090 \u00d7 2"]
