@@ -1,5 +1,9 @@
-"""Devices that are known, and the numbers of estimates that have them."""
+"""Devices and networks that are known, and the numbers of estimates that have them."""
 
+from pathlib import Path
+
+from hybridlat.estimate.partition import Partitioner
+from hybridlat.onnx_io import load
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -11,6 +15,14 @@ def make_known(device: str, store: str) -> None:
     target = Target(device, "openvino-2024.1", "fp32", 1)
     with Store(store) as opened:
         opened.add([Measurement(target, "0" * 32, "cell", 1.0, 0.01)])
+
+
+def keep_network(store: Store, target: Target, source: Path | bytes, latency_us: float) -> None:
+    """Keep a network's latency with its cells, as measuring it does."""
+    partition = Partitioner(target, store).partition(load(source))
+    store.add_signatures(partition.texts)
+    store.add_breakdowns([partition.breakdown(target, partition.whole)])
+    store.add([Measurement(target, partition.whole, "network", latency_us, 0.01)])
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:

@@ -37,28 +37,38 @@ def measured_cells(*latencies_us: float) -> ErrorPosterior:
     return FITTED.start([CellPrior(f"{i:032x}", 1, us, 0.01, source="measured") for i, us in each])
 
 
+WIDE = replace(FITTED, residual_share=0.3)
+
+
 @pytest.mark.parametrize(
-    ("latency_us", "excess"), [(16400.0, 0.887), (4000.0, -0.54), (8800.0, None), (8300.0, None)]
+    ("latency_us", "noise", "composition", "is_predicted", "excess"),
+    [
+        (16400.0, 0.01, FITTED, False, 0.887),
+        (4000.0, 0.01, FITTED, False, -0.54),
+        (8800.0, 0.01, FITTED, False, None),
+        # An unsure figure, or unsure cells, may be further apart.
+        (11000.0, 0.01, FITTED, False, 0.266),
+        (11000.0, 0.2, FITTED, False, None),
+        # Predictions are to blame, however far apart the two are.
+        (90000.0, 0.01, FITTED, True, None),
+        # All cells measured leave no excuse to a wide composition.
+        (2 * 8690.0, 0.01, WIDE, False, 1.0),
+        (2 * 8690.0, 0.01, WIDE, True, None),
+    ],
 )
-def test_the_reach_of_the_composition_decides(latency_us: float, excess: float | None) -> None:
-    whole = WholeLatency(latency_us, 0.01, True, "once")
-    found = disagreement(whole, FITTED, measured_cells(4690.0, 4000.0))
-    assert found == (excess if excess is None else pytest.approx(excess, abs=0.005))
-
-
-def test_an_unsure_figure_or_unsure_cells_may_be_further_apart() -> None:
-    cells = measured_cells(4690.0, 4000.0)
-    assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, cells) is not None
-    assert disagreement(WholeLatency(11000.0, 0.2, False, ""), FITTED, cells) is None
-    unsure = [replace(cell, source="predicted", spread_share=0.3) for cell in cells.priors]
-    predicted = FITTED.start(unsure)
-    assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, predicted) is None
-    # Predictions are to blame, however far apart the two are.
-    assert disagreement(WholeLatency(90000.0, 0.01, True, ""), FITTED, predicted) is None
-    # All cells measured leave no excuse to a wide composition.
-    wide, twice = replace(FITTED, residual_share=0.3), WholeLatency(2 * 8690.0, 0.01, True, "")
-    assert disagreement(twice, wide, cells) is not None
-    assert disagreement(twice, wide, predicted) is None
+def test_the_reach_of_both_decides_whether_they_contradict(
+    latency_us: float,
+    noise: float,
+    composition: Composition,
+    is_predicted: bool,
+    excess: float | None,
+) -> None:
+    cells, whole = measured_cells(4690.0, 4000.0), WholeLatency(latency_us, noise, True, "once")
+    if is_predicted:
+        unsure = [replace(cell, source="predicted", spread_share=0.3) for cell in cells.priors]
+        cells = FITTED.start(unsure)
+    contradiction = disagreement(whole, composition, cells)
+    assert contradiction == (excess if excess is None else pytest.approx(excess, abs=0.005))
 
 
 def test_a_disturbed_network_says_nothing_of_its_machine() -> None:

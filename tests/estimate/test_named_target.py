@@ -12,7 +12,7 @@ from hybridlat import Predictor
 from hybridlat.engines import host
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import TargetError
-from hybridlat.estimate.lookup.named_target import known_target, named_target, on_record
+from hybridlat.estimate.lookup.named_target import known_target, named_target
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -108,11 +108,6 @@ def test_names_on_record_stay_to_the_letter(
             return [target]
 
     assert named_target(f" {target} ", Known()) == target == known_target(str(target), Known())
-
-
-def test_names_that_are_shipped_stay_to_the_letter(store: Store) -> None:
-    for target in on_record(None):
-        assert known_target(str(target), store) == target
 
 
 def test_records_make_a_device_known(tmp_path: Path) -> None:

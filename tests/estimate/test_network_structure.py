@@ -12,7 +12,6 @@ from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import CellStructure
-from hybridlat.schema.target import Device
 from tests.estimate.known import make_known
 from tests.networks import NETS
 from tests.onnx_io.test_reading_shapes import model
@@ -78,18 +77,6 @@ def test_nothing_is_said_of_a_device_that_nobody_described(tmp_path: Path) -> No
     assert structure is not None and structure.roofs is None
     assert all(cell.limit(100.0) is None for cell in structure.cells)
     assert sum(cell.flop for cell in structure.cells) > 1e8
-
-
-def test_a_sheet_given_for_the_device_is_its_roof(tmp_path: Path) -> None:
-    sheet = Device("mine", "gpu", {"fp32": 1e13, "fp16": 4e13}, 1e12, 40, 1e9, launch_us=3.0)
-    store = str(tmp_path / "s.db")
-    with Predictor("mine/tensorrt/fp16", store=store, measure="never", device=sheet) as predictor:
-        structure = predictor.predict(NETS / "resnet18.onnx", describe=True).structure
-    assert structure is not None and structure.roofs is not None
-    assert structure.roofs.peak_flop_per_s == 4e13
-    pool = next(c for c in structure.cells if len(c.kernels) == 1 and "Pool" in c.kernels[0].op)
-    assert pool.kernels[0].work.launch_us == 3.0
-    assert pool.limit(4.0) == ("launch", 0.75)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +193,6 @@ context small
 """
 
 
-def test_what_is_turned_back_within_a_cell_is_said_with_the_channels_first() -> None:
-    kernels = _kernels(TURNED)
-    assert what_text(CellStructure(kernels)) == "32, 3×3, 56×48 int8"
-    assert {kernel.output_shape for kernel in kernels} == {(1, 32, 56, 48)}
-
-
 # A blocked result whose channels a reorder puts last, as the grid of a map with its channels first.
 SAMPLED = """hybridlat-signature 2
 input 0 float32:1x32x160x120
@@ -227,10 +208,17 @@ context small
 """
 
 
-def test_a_reorder_leaves_what_it_reads_blocked() -> None:
-    kernels = _kernels(SAMPLED)
-    assert [kernel.output_shape[1] for kernel in kernels] == [32, 16, 2, 32]
-    assert what_text(CellStructure(kernels)) == "32, 3×3, 160×120"
+@pytest.mark.parametrize(
+    ("text", "channels", "shown"),
+    [
+        (TURNED, [32, 32, 32, 32], "32, 3×3, 56×48 int8"),
+        (SAMPLED, [32, 16, 2, 32], "32, 3×3, 160×120"),
+    ],
+)
+def test_channels_are_first_in_what_is_said(text: str, channels: list[int], shown: str) -> None:
+    kernels = _kernels(text)
+    assert [kernel.output_shape[1] for kernel in kernels] == channels
+    assert what_text(CellStructure(kernels)) == shown
 
 
 def test_scales_are_no_sum_and_no_bias_of_a_quantised_convolution() -> None:

@@ -2,28 +2,24 @@
 
 import json
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hybridlat import Predictor, predict
-from hybridlat.engines import registry
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
 from hybridlat.estimate.lookup.whole_networks import measured_networks
 from hybridlat.estimate.predict.ratios import RATIOS
-from hybridlat.graph.cells import cut
-from hybridlat.graph.network import Network
-from hybridlat.graph.signature import Signature, sign
+from hybridlat.graph.signature import sign
 from hybridlat.model.conformal import normal_quantile
-from hybridlat.onnx_io import read_network, to_onnx
+from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import packs_for
-from tests.estimate.known import ends
+from tests.estimate.known import ends, keep_network
 from tests.networks import NETS, Builder, residual_block
 
 VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
@@ -39,18 +35,6 @@ def asked(folder: Path, target: str, channels: int = 64) -> Estimate:
 def log_width(estimate: Estimate) -> float:
     low_us, _, high_us = ends(estimate)
     return math.log(high_us / low_us) / 2
-
-
-def read(folder: Path, channels: int = 64) -> Network:
-    """The network of a file, as it is predicted."""
-    file = folder / "net.onnx"
-    file.write_bytes(to_onnx(residual_block(channels=channels), seed=1))
-    return read_network(file)
-
-
-def signed(network: Network, target: Target) -> list[Signature]:
-    """The signatures of a network's cells on a target."""
-    return [sign(cell.network) for cell in cut(registry.lower(network, target), network)]
 
 
 @pytest.mark.parametrize(("known", "wanted"), [(VERSIONED, PLAIN), (PLAIN, VERSIONED)])
@@ -163,8 +147,9 @@ def test_an_estimate_that_lacks_a_cell_has_no_upper_end(tmp_path: Path) -> None:
 
 def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path) -> None:
     before = asked(tmp_path, PLAIN, channels=256)
-    whole, before_us = sign(read(tmp_path, channels=256)).hash, ends(before)[1]
+    before_us, same = ends(before)[1], to_onnx(residual_block(channels=256), seed=1)
     with Store(tmp_path / "s.db") as store:
+        whole = sign(load(same).network()).hash
         known = Target.parse(VERSIONED)
         store.add([Measurement(known, whole, "network", 1.2 * before_us, 0.01)])
     after = asked(tmp_path, PLAIN, channels=256)
@@ -177,11 +162,8 @@ def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path)
 def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     before_us, known = ends(asked(tmp_path, PLAIN))[1], Target.parse(VERSIONED)
     with Store(tmp_path / "s.db") as store:
-        texts = signed(read(tmp_path, 128), known)
-        store.add_signatures({one.hash: one.text for one in texts})
-        pairs = tuple((one.hash, 1) for one in texts)
-        store.add_breakdowns([Breakdown(known, "wider", "0" * 32, pairs)])
-        store.add([Measurement(known, "0" * 32, "network", 50 * before_us, 0.01)])
+        wider = to_onnx(residual_block(channels=128), seed=1)
+        keep_network(store, known, wider, 50 * before_us)
         assert len(measured_networks(store, known)) == 1
     after = asked(tmp_path, PLAIN)
     assert ends(after)[1] > 1.1 * before_us
@@ -211,13 +193,9 @@ def test_networks_measured_here_tell_how_the_machine_of_a_pack_compares(tmp_path
     names = ("mnasnet_100", "fbnetc_100", "efficientnet_lite0", "resnet18")
     (before,), others = predicted("mobilenetv2_100"), predicted(*names)
     with Store(store) as opened:
-        for number, (name, other) in enumerate(zip(names, others, strict=True)):
-            signatures = signed(read_network(NETS / f"{name}.onnx"), here)
-            cells = tuple(Counter(one.hash for one in signatures).items())
-            opened.add_signatures({one.hash: one.text for one in signatures})
-            opened.add_breakdowns([Breakdown(here, name, f"{number:032x}", cells)])
+        for name, other in zip(names, others, strict=True):
             quicker_us = 0.75 * (other.latency_us or math.nan)
-            opened.add([Measurement(here, f"{number:032x}", "network", quicker_us, 0.01)])
+            keep_network(opened, here, NETS / f"{name}.onnx", quicker_us)
     (after,) = predicted("mobilenetv2_100")
     assert ends(after)[1] == pytest.approx(0.75 * ends(before)[1], rel=0.06)
     assert log_width(after) < 0.7 * log_width(before)
