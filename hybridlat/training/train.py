@@ -196,11 +196,8 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
     if len(dataset.cells) >= _KIN_BELOW:
         return ()
     folders, few = dict[str, Path](), len(dataset.cells) < _PRIORS_BELOW
-    for folder in reversed(models.model_folders(None)):
-        other = models.readable(models.read_target, folder)
-        if other is None or other == target:
-            continue
-        if few or other.engine == target.engine:
+    for folder, other in reversed([*models.models_with_targets()]):
+        if other != target and (few or other.engine == target.engine):
             folders[other.folder] = folder
     chosen = [folders[name] for name in sorted(folders)]
     return tuple(models.all_readable(models.read_model, chosen))

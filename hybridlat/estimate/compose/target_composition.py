@@ -57,12 +57,10 @@ def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
     """The composition of the same engine elsewhere, where this target has none, and whose it is."""
     if own_composition(data) is not None:
         return "", None
-    related = [folder for target in data.related for folder in models.model_folders(target)]
-    for folder in (*related, *models.model_folders(None)):
-        other = models.readable(models.read_target, folder)
-        if other is not None and other.engine == data.target.engine:
-            composition = models.readable(read_composition, folder)
-            if composition is not None and composition.networks:
+    alike = [one for one in models.models_with_targets() if one[1].engine == data.target.engine]
+    for folder, other in sorted(alike, key=lambda one: one[1] not in data.related):
+        for composition in models.all_readable(read_composition, [folder]):
+            if composition.networks:
                 return str(other), composition
     return "", None
 

@@ -128,9 +128,10 @@ def check(file: Path) -> None:
         raise damaged(file, error) from error
 
 
-def readable(read: Callable[[S], T | None], source: S) -> T | None:
-    """What is read from ``source``; None, with a warning, where it is damaged."""
-    return next(all_readable(read, [source]), None)
+def models_with_targets() -> Iterator[tuple[Path, Target]]:
+    """The folder of every model whose card names a target, and that target."""
+    for folder in model_folders(None):
+        yield from ((folder, target) for target in all_readable(read_target, [folder]))
 
 
 def all_readable(

@@ -156,10 +156,10 @@ def described(device: str, known: Collection[Target]) -> str:
 
 def recorded(store: Store | None) -> set[Target]:
     """The targets with records in the store, a model, or a shipped pack."""
-    from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target  # heavy
+    from hybridlat.estimate.lookup.models import models_with_targets  # heavy
 
     stored = [] if store is None else store.targets()
-    modelled = all_readable(read_target, model_folders(None))
+    modelled = (target for _, target in models_with_targets())
     return {*stored, *(pack.target for pack in packs.shipped_packs()), *modelled}
 
 

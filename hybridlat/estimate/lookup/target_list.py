@@ -91,13 +91,11 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     for pack in packs.shipped_packs():
         counts = pack.counts()
         add(pack.target, "pack", counts["cell"], counts["network"])
-    for folder in models.model_folders(None):
-        target = models.readable(models.read_target, folder)
-        if target is not None:
-            noise, rows = map(models.read_card(folder).get, ("noise_floor", "rows"))
-            floor = noise if isinstance(noise, int | float) else None
-            trained_on = rows if isinstance(rows, int) else None
-            add(target, "model", noise_floor=floor, trained_on=trained_on)
+    for folder, target in models.models_with_targets():
+        noise, rows = map(models.read_card(folder).get, ("noise_floor", "rows"))
+        floor = noise if isinstance(noise, int | float) else None
+        trained_on = rows if isinstance(rows, int) else None
+        add(target, "model", noise_floor=floor, trained_on=trained_on)
     for head in models.family_heads():
         for target in sorted(head.targets):
             width, batches = head.half_width_share(target), head.batches.get(str(target))

@@ -18,7 +18,7 @@ import numpy as np
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target
+from hybridlat.estimate.lookup.models import models_with_targets
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, version_gap
 from hybridlat.estimate.lookup.whole_networks import LEAST_NOISE_SHARE, WholeLatency
 from hybridlat.estimate.predict import source
@@ -255,7 +255,7 @@ def other_cpu(data: TargetData) -> OtherTarget | None:
     GPUs differ by more than a factor could tell: they have families. Of several models the one
     whose threads agree, then the user's own, then the first by name.
     """
-    target, known = data.target, all_readable(read_target, model_folders(None))
+    target, known = data.target, [target for _, target in models_with_targets()]
     same = (target.engine, target.precision)
     others = [o for o in known if o.device != target.device and (o.engine, o.precision) == same]
     for other in sorted(others, key=lambda other: other.threads != target.threads):
