@@ -66,7 +66,11 @@ def network_structure(
         )
         for number, place in sorted(uses, key=lambda pair: pair[1].order)
     )
-    return Structure(tuple(cells), places, Roofs.of(device, precision) if device else None)
+    roofs = None
+    if device is not None:
+        title, memory = device.title or device.name, device.bandwidth_bytes_per_s
+        roofs = Roofs(title, device.peak(precision), memory, device.launch_us, device.source)
+    return Structure(tuple(cells), places, roofs)
 
 
 def _shared(paths: Sequence[Sequence[str]]) -> list[str]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal
 
-from hybridlat.schema.target import Device
-
 LatencySource = Literal["measured", "predicted", "unsupported"]
 
 
@@ -174,16 +172,6 @@ class Roofs:
     bandwidth_bytes_per_s: float
     launch_us: float | None
     source: str
-
-    @classmethod
-    def of(cls, device: Device, precision: str) -> Roofs:
-        return cls(
-            device.title or device.name,
-            device.peak(precision),
-            device.bandwidth_bytes_per_s,
-            device.launch_us,
-            device.source,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ R = TypeVar("R", bound=Struct)
 _LONGEST_PHRASE = 300  # a document may hold any name
 
 
-def decode(text: bytes, form: type[T]) -> T:
+def decode(text: str | bytes, form: type[T]) -> T:
     """A JSON document as ``form``; ValueError names what is wrong."""
     try:
         return msgspec.json.decode(text, type=form)
@@ -32,10 +33,9 @@ def decode_or_none(text: str | bytes | None, form: type[T]) -> T | None:
     For caches: what is damaged there counts as missing. ``form`` is any type that msgspec knows,
     such as a Struct, a dataclass or ``tuple[int, dict[str, float]]``.
     """
-    try:
-        return None if text is None else msgspec.json.decode(text, type=form)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
+    with suppress(ValueError):
+        return None if text is None else decode(text, form)
+    return None
 
 
 def canonical(body: Mapping[str, object]) -> str:
