@@ -63,6 +63,10 @@ class Request:
     def signatures(self) -> tuple[str, ...]:
         return tuple(self.partition.counts)
 
+    @property
+    def cells(self) -> NetworkCells:
+        return cells_of(self.partition, self.confidence, self.network)
+
     @cached_property
     def left_out(self) -> int:
         """How many convolutions and products are left out, since the data decide their sizes."""

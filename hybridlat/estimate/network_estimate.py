@@ -14,14 +14,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.base import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
-from hybridlat.estimate.belief import (
-    Belief,
-    MeasureNow,
-    Request,
-    cells_of,
-    composition_for,
-    prior_belief,
-)
+from hybridlat.estimate.belief import Belief, MeasureNow, Request, composition_for, prior_belief
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
@@ -66,12 +59,11 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     if request.remeasure and request.measure is not None:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
-    partition, whole = request.partition, _whole_network(request, data)
-    cells = cells_of(partition, request.confidence, request.network)
-    belief = prior_belief(data, cells, request.measure is not None, whole)
+    whole, runs = _whole_network(request, data), request.partition.runs
+    belief = prior_belief(data, request.cells, request.measure is not None, whole)
     # Runs that were measured before they were cut into cells tell the sums of those.
-    known, sums = data.known([run for run, _ in partition.runs]), list[CellSum]()
-    for run, of_run in partition.runs:
+    known, sums = data.known([run for run, _ in runs]), list[CellSum]()
+    for run, of_run in runs:
         if (one := known.get(run)) is not None and one.latency_us is not None:
             noise = math.hypot(one.spread_share, RUN_NOISE_SHARE)
             counts = tuple([of_run.count(signature) for signature in request.signatures])

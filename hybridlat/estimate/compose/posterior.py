@@ -279,8 +279,5 @@ class ErrorPosterior:
 
     @property
     def measured_share(self) -> float:
-        total = self.sum_us
-        if total <= 0:
-            return 0.0
-        measured_us = (us for i, us in enumerate(self.uses_us) if self.is_measured(i))
-        return float(sum(measured_us) / total)
+        measured = [i for i in range(len(self.priors)) if self.is_measured(i)]
+        return float(self.uses_us[measured].sum() / self.sum_us) if self.sum_us > 0 else 0.0
