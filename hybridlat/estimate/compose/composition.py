@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.errors import InputError
 from hybridlat.estimate.compose.posterior import Block, CellPrior, Correlation, ErrorPosterior
 from hybridlat.model.conformal import normal_quantile
 
@@ -163,22 +162,22 @@ class Composition:
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Composition:
+        """The composition that ``to_json`` wrote; ValueError says what is wrong."""
         if body.get("format") != COMPOSITION_FORMAT:
-            raise InputError(
+            raise ValueError(
                 f"composition format {body.get('format')!r} is none that this version reads "
-                f"({COMPOSITION_FORMAT}): train the target again with this version"
+                f"({COMPOSITION_FORMAT})"
             )
-        try:
-            body = {"degrees": None, **body}  # which older files lack
-            composition = msgspec.convert({f.name: body[f.name] for f in fields(cls)}, cls)
-            shared = composition.correlation
-            if shared.network + shared.kind + shared.near > 1:
-                raise ValueError("the parts of its correlation are more than the whole")
-            for a, b in itertools.pairwise(composition.levels):
-                if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
-                    raise ValueError(f"levels {composition.levels} do not rise")
-        except (KeyError, ValueError) as error:
-            raise InputError(f"the composition is damaged: {error!r}") from error
+        body = {"degrees": None, **body}  # which older files lack
+        if missing := [one.name for one in fields(cls) if one.name not in body]:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        composition = msgspec.convert({one.name: body[one.name] for one in fields(cls)}, cls)
+        shared = composition.correlation
+        if shared.network + shared.kind + shared.near > 1:
+            raise ValueError("the parts of its correlation are more than the whole")
+        for a, b in itertools.pairwise(composition.levels):
+            if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
+                raise ValueError(f"levels {composition.levels} do not rise")
         return composition
 
 

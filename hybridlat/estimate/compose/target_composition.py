@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hybridlat.errors import InputError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import PaceDrift
@@ -113,7 +112,7 @@ def read_composition(folder: Path) -> Composition | None:
     models.check(path)
     try:
         return Composition.from_json(models.read_json(path))
-    except InputError as error:
+    except ValueError as error:
         raise models.damaged(path, error) from error
 
 
