@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
-from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
+from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MeasureNow = Callable[[Sequence[str], bool], None]
 """Measures these cells of the network, and whether the network as a whole as well."""
 SWITCHED_OFF = "measuring is switched off"
+SURE = 0.99
+"""Confidence of the interval that two figures of one network must both lie in."""
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
 

@@ -146,7 +146,7 @@ class Projection:
 
 
 def _exact(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
-    """The cheapest of all sets that come within the aim; all candidates where none does."""
+    """The cheapest of all sets that come within the aim, as all candidates do."""
     count = len(candidates)
     # Of sets that cost the same the last one holds the first candidates: they are its high bits.
     held = np.arange(1 << count)[:, None] >> np.arange(count)[::-1] & 1 > 0
@@ -156,8 +156,6 @@ def _exact(state: Projection, candidates: Sequence[int], aim: float) -> Sequence
     pulls = np.where(held, reach, 0.0)
     known = (pulls * np.linalg.solve(blocks, pulls[:, :, None])[:, :, 0]).sum(axis=1)
     enough = state.widths_of(state.variance - known) <= aim
-    if not enough.any():
-        return candidates
     costs = np.where(enough, np.round(held @ state.costs_s(seen), 9), np.inf)
     cheapest = np.flatnonzero(costs == costs.min())[-1]
     return [candidates[i] for i in np.flatnonzero(held[cheapest]).tolist()]

@@ -34,8 +34,6 @@ MOST_NOISE_SHARE = 0.1
 """A network that was measured worse than this, as on a busy machine, tells no constants."""
 MACHINES = 2.0
 """Degrees of freedom of what was lent: as many as machines that were compared."""
-SURE = 0.99
-"""Confidence of the interval that two figures of one network must both lie in."""
 MOST_EXCESS_SHARE = 0.15
 """120 networks of the shipped CPU pack lie within 8 % of the sums of their measured cells."""
 _LONE_SHARE = 0.05  # scatter of networks where no machine lends
@@ -108,34 +106,13 @@ def machine_composition(
 
 
 def undisturbed(
-    networks: Sequence[SummedNetwork], dispatch_overhead_us: float, lent: Composition | None = None
+    networks: Sequence[SummedNetwork], dispatch_overhead_us: float
 ) -> list[SummedNetwork]:
-    """The networks that may say how cells sum up on their machine.
-
-    Left out are those beyond the intervals at ``SURE`` of the composition without networks and of
-    that with all others, and those that are ``MOST_EXCESS_SHARE`` from their cells.
-    """
-    before = machine_composition((), dispatch_overhead_us, lent)
-    quiet = []
-    for position, network in enumerate(networks):
-        if abs(_miss(network, before)) > math.log1p(MOST_EXCESS_SHARE):
-            continue
-        if _is_beyond(network, before):
-            others = [*networks[:position], *networks[position + 1 :]]
-            if _is_beyond(network, machine_composition(others, dispatch_overhead_us, lent)):
-                continue
-        quiet.append(network)
-    return quiet
-
-
-def _is_beyond(network: SummedNetwork, composition: Composition) -> bool:
-    reach = composition.at(SURE).half_width_share(0.0, network.sum_us)
-    return abs(_miss(network, composition)) > math.log1p(reach)
-
-
-def _miss(network: SummedNetwork, composition: Composition) -> float:
-    """ln(latency / composed)."""
-    return math.log(network.latency_us / composition.latency_us(network.sum_us))
+    """The networks that may say how cells sum up: within ``MOST_EXCESS_SHARE`` of their cells."""
+    most = math.log1p(MOST_EXCESS_SHARE)
+    sums_us = [dispatch_overhead_us + network.sum_us for network in networks]
+    pairs = zip(networks, sums_us, strict=True)
+    return [one for one, sum_us in pairs if abs(math.log(one.latency_us / sum_us)) <= most]
 
 
 @dataclass(frozen=True, slots=True)

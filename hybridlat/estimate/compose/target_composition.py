@@ -121,7 +121,7 @@ def _machine_composition(data: TargetData) -> Composition:
 
     def fitted() -> Composition:
         overhead_us = data.dispatch_overhead_us
-        networks = machine.undisturbed(summed_networks(data), overhead_us, lent)
+        networks = machine.undisturbed(summed_networks(data), overhead_us)
         return machine.machine_composition(networks, overhead_us, lent)
 
     besides = None if lent is None else lent.to_json()
