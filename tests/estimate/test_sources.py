@@ -1,7 +1,6 @@
 """Cells that a target's own model cannot speak for: the family of its engine, else the roofline."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hybridlat.estimate.partition import Partitioner
 from hybridlat.estimate.predict import chain, family, other_targets
 from hybridlat.estimate.predict.family import Family
 from hybridlat.estimate.predict.source import NetworkCells, NetworkLaw, Roofline
-from hybridlat.graph.signature import hash_of, sign
+from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
@@ -43,7 +42,8 @@ def test_a_gpu_without_tf32_has_nothing_to_switch_off(tmp_path: Path) -> None:
 def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> None:
     b = Builder("net")
     network = b.network(b.relu(b.conv(b.input((1, 8, 16, 16)), 8)))
-    cells = network_cells([sign(network).text], [1])
+    signed = sign(network)
+    cells = NetworkCells((signed.hash,), (signed.text,), (1,), 0.9, lambda: 0.0)
     (guess,) = Roofline(device_sheets.load("l4"), "fp16").predict(cells, [0])
     assert guess is not None and guess.latency_us is not None and guess.latency_us > 4.0
     assert guess.spread_share > 0.5 and "guessed" in guess.reason
@@ -94,11 +94,6 @@ def test_a_cell_far_from_training_is_the_family_s_and_keeps_nothing_back(
     assert "learned from paddle-tensorrt-2020" in first.reason
     assert all(cell.trusted for cell in estimate.cells)
     assert estimate.within_tolerance and not estimate.to_measure
-
-
-def network_cells(texts: Sequence[str], counts: Sequence[int]) -> NetworkCells:
-    hashes = tuple(hash_of(text) for text in texts)
-    return NetworkCells(hashes, tuple(texts), tuple(counts), 0.9, lambda: 0.0)
 
 
 def test_the_order_of_the_sources(tmp_path: Path) -> None:
