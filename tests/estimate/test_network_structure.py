@@ -12,6 +12,7 @@ from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import CellStructure
+from hybridlat.schema.target import Device
 from tests.estimate.known import make_known
 from tests.networks import NETS
 from tests.onnx_io.test_reading_shapes import model
@@ -77,6 +78,18 @@ def test_nothing_is_said_of_a_device_that_nobody_described(tmp_path: Path) -> No
     assert structure is not None and structure.roofs is None
     assert all(cell.limit(100.0) is None for cell in structure.cells)
     assert sum(cell.flop for cell in structure.cells) > 1e8
+
+
+def test_a_sheet_given_for_the_device_is_its_roof(tmp_path: Path) -> None:
+    sheet = Device("mine", "gpu", {"fp32": 1e13, "fp16": 4e13}, 1e12, 40, 1e9, launch_us=3.0)
+    store = str(tmp_path / "s.db")
+    with Predictor("mine/tensorrt/fp16", store=store, measure="never", device=sheet) as predictor:
+        structure = predictor.predict(NETS / "resnet18.onnx", describe=True).structure
+    assert structure is not None and structure.roofs is not None
+    assert structure.roofs.peak_flop_per_s == 4e13
+    pool = next(c for c in structure.cells if len(c.kernels) == 1 and "Pool" in c.kernels[0].op)
+    assert pool.kernels[0].work.launch_us == 3.0
+    assert pool.limit(4.0) == ("launch", 0.75)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def test_the_id_is_of_the_content_and_stays() -> None:
         ({"visits": [{"samples_us": [1.0], "drift": 1.0}]}, "missing required field process"),
         ({"visits": [VISIT | {"samples_us": [math.nan]}]}, "sample is no time"),
         ({"latency_us": 1e308}, "latency_us 1e+308 is no latency"),
+        ({"latency_us": 5e-324}, "latency_us 5e-324 is no latency"),
         ({"visits": [VISIT | {"drift": 1e-300}]}, "drift 1e-300"),
         ({"visits": [VISIT | {"samples_us": ["1"]}]}, "samples_us[0]: expected float"),
         ({"environment": {"threads": 1}}, "environment"),
