@@ -113,6 +113,11 @@ def test_what_is_too_large_says_so(device: str, megabytes: int, verdict: str | N
     assert memory_of((0, megabytes << 20), target, sheet).verdict == verdict
 
 
+def test_jetsons_share_their_memory_and_only_they() -> None:
+    for sheet in map(device_sheets.load, device_sheets.names()):
+        assert sheet.shares_memory == ("Jetson" in sheet.title or sheet.name == "gb10"), sheet.name
+
+
 def test_an_estimate_has_it_also_where_the_partition_is_cached(tmp_path: Path) -> None:
     path, target = ROOT / "data/nets/squeezenet.onnx", "epyc-26-2/onnxruntime-1.31/fp32/1t"
     first, again = (

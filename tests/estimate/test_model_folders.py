@@ -18,6 +18,7 @@ from hybridlat.estimate.compose.target_composition import composition_of, lent_c
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.target_list import list_targets
+from hybridlat.model.family import shipped as files
 from hybridlat.model.family.shipped import folders as family_folders
 from hybridlat.model.model_files import Arrays, load_model, reading, save_model
 from hybridlat.onnx_io import to_onnx
@@ -141,6 +142,14 @@ def test_a_damaged_family_gives_way_to_the_next(
     assert estimate.latency_us is not None
     [warning] = [w for w in map(str, estimate.warnings) if str(folder) in w]
     assert "holds no family model" in warning
+
+
+def test_a_family_that_was_changed_after_it_was_saved_is_not_read(tmp_path: Path) -> None:
+    files.save(files.read(shipped("models") / "family_torch-compile"), tmp_path)
+    head = (tmp_path / "family.json").read_text()
+    (tmp_path / "family.json").write_text(head.replace('"highest": 3.5', '"highest": 3.6'))
+    with pytest.raises(StoreError, match=r"family.json is not the one that was saved"):
+        files.read(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["bomb", "header", "member"])
