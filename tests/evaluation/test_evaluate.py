@@ -237,11 +237,6 @@ def test_an_interruption_prints_the_rest(two_targets: str, monkeypatch: pytest.M
     assert str(TARGET) in call(*words, two_targets, code=130).out
 
 
-def test_an_empty_store_says_what_to_do(tmp_path: object) -> None:
-    with pytest.raises(InputError, match="measure"):
-        _judge(f"{tmp_path}/none.db")
-
-
 @pytest.fixture
 def two_workers() -> Iterator[None]:
     from joblib.externals.loky import get_reusable_executor

@@ -1,6 +1,5 @@
 """Figures of merit, splits and twins, against numbers worked out by hand."""
 
-import io
 import math
 from collections import Counter
 from dataclasses import asdict, replace
@@ -125,24 +124,6 @@ def test_who_leaves_answers_out_is_not_the_best() -> None:
     one_too = score([Prediction("a", 100.0, 120.0)])
     ours = ResultRow("t", "cells@300", "hybridlat", one_too, 0.1, None, 0, 1, tested=2)
     assert leaderboard.best([part, ours]) == [part]
-
-
-def test_the_table_fits_a_terminal_of_eighty() -> None:
-    from rich.console import Console
-
-    rows = [
-        ResultRow("v100/tensorrt/fp16", "gated_cells@20%", method, figures, 0.1, None, 0, 13151)
-        for method, figures in (
-            ("hybridlat", score([Prediction("a", 100.0, 101.0)])),
-            ("layerwise_learned", score([Prediction("a", 100.0, 120.0)])),
-        )
-    ]
-    console = Console(width=80, record=True, file=io.StringIO())
-    [table] = leaderboard.tables(rows, leaderboard.NARROW)
-    console.print(table.terminal())
-    text = console.export_text()
-    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
-    assert all(word in text for word in ("hybridlat", "layerwise_learned", "1.00", "20.00"))
 
 
 def _row(regime: str, method: str, error: float, answered: int = 1) -> ResultRow:

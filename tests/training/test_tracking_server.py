@@ -29,10 +29,8 @@ from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import train
-from tests import postgres
 from tests.cli.shell import call
 from tests.evaluation.made_pack import DEVICE, TARGET
-from tests.slow import slow
 
 START_S = 180.0
 MLFLOW = {
@@ -231,24 +229,3 @@ def test_a_server_that_dies_costs_its_record_alone(
     done = call("evaluate", *of_target, "--baseline", "no")
     assert "unseen" in done.out and done.err.count("MLflow fails at") == 1
     assert "MLflow fails at http://127.0.0.1" in call("train", *of_target, "--pull", code=2).err
-
-
-@slow
-def test_a_team_on_postgresql(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
-    with postgres.running() as database, serving(database.database(), tmp_path) as (address, _):
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        options = train.TrainingOptions(out=tmp_path / "models", device=DEVICE)
-        trained = train.train_target(TARGET, options, store=store_url)
-        monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
-        judged = evaluate.EvaluationOptions(baselines=[])
-        evaluation = evaluate.evaluate_targets([TARGET], judged, store=store_url)
-        assert trained.accepted
-        client: Any = mlflow.MlflowClient()
-        for run_id in (trained.mlflow_run, evaluation.rows[0].mlflow_run):
-            assert client.get_run(run_id).data.tags["target"] == str(TARGET)
-        kept = [path.name for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
-        assert {"MLmodel", "model.json", "composition.json", "per_network.json"} <= set(kept)
-        assert not [name for name in kept if name.endswith(".pkl")]

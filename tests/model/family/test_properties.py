@@ -59,13 +59,6 @@ def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None
         assert (plain[0] != before[0]) == (task == HERE) and plain[1] == before[1]
 
 
-def test_the_less_is_shared_the_wider(model: FamilyModel) -> None:
-    kernels = table(np.random.default_rng(7))
-    tasks = (HERE, Task("gpu", "engine-2", "fp32"), Task("new", "engine-9", "int8"))
-    known, version, strange = (law(model, kernels, GPU, task)[1] for task in tasks)
-    assert known < version < strange
-
-
 def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no family model"):
         files.read(tmp_path)

@@ -1,7 +1,6 @@
 """Kernels as rows and what a sheet says of them; what tasks make of kernels, and share."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry
-from hybridlat.model.family.embedding import DESCRIPTORS, LAUNCH, Hyper, describe
+from hybridlat.model.family.embedding import DESCRIPTORS, LAUNCH, Hyper
 from hybridlat.model.family.observations import (
     DISPATCH_US,
     GROUPED,
@@ -25,10 +24,9 @@ from hybridlat.model.family.physics import (
     KernelTable,
     at_batch,
     power_slowdown,
-    view_of,
 )
-from hybridlat.model.family.shipped import copies_of, task_of
-from hybridlat.model.family.tasks import Array, Relations, Sharing, Task, label_of
+from hybridlat.model.family.shipped import task_of
+from hybridlat.model.family.tasks import Relations, Sharing, Task, label_of
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -36,8 +34,6 @@ from tests.model.family.worlds import GPU, table
 from tests.networks import NETS, Builder
 
 TENSORRT = Target.parse("v100/tensorrt-8.6/fp32")
-KERNELS = table(np.random.default_rng(2), 40)
-DENSE, DEEP = (KERNELS.classes == CLASSES.index(f"conv {name}") for name in ("kxk", "depthwise"))
 
 
 def _rows(table: KernelTable) -> set[tuple[float, ...]]:
@@ -82,69 +78,44 @@ def test_power_is_limited_over_the_whole_network(
     assert slowdown >= power_slowdown(compute_us, memory_us, other_us + 1.0, share)
 
 
-def base_us(precision: str = "fp32", **sheet: Any) -> Array:
-    """The base of each kernel on a device of another data sheet."""
-    return describe(KERNELS, replace(GPU, **sheet), precision)[1][:-2]
-
-
-def test_a_larger_last_cache_spares_memory_time() -> None:
-    small, large = (base_us(cache_bytes=(128 * 1024, size * 2**20)) for size in (1, 64))
-    assert (large <= small).all() and (large < small).any() and (large > 0).all()
-
-
-def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
-    slow, fast = (base_us("fp16", peak_flops={"fp32": 10e12, "fp16": p}) for p in (10e12, 80e12))
-    np.testing.assert_allclose(fast[DEEP], slow[DEEP])
-    assert (fast[DENSE] < slow[DENSE]).all()
-
-
-def test_computing_and_memory_overlap() -> None:
-    sheet: dict[str, Any] = {"kept_share": 0.0, "cache_bytes": (1024, 1024)}
-    more_us = base_us(**sheet) - base_us(**sheet, bandwidth_bytes_per_s=1e15)
-    memory_us = view_of(KERNELS, replace(GPU, **sheet), "fp32").memory_us
-    assert (more_us[DENSE] > 0).all()
-    assert (more_us[DENSE] < 0.99 * memory_us[DENSE]).all()
-
-
-def test_no_tensor_core_hides_the_steps_of_a_deep_product() -> None:
-    steps = KERNELS.values[DENSE, COLUMN["k"]] / 32
-    made_us = base_us("fp16", peak_flops={"fp32": 10e12, "fp16": 1e18})
-    assert (made_us[DENSE] > steps * 100 / (GPU.clock_hz / 1e6)).all()
-
-
 OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)
 
 
-def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
-    newer, other = replace(OLD, engine="paddle-tensorrt-8.0"), replace(OLD, engine="tensorrt-8.0")
-    sharing = Sharing(runtime=0.3)
-    version, engine = sharing.between(Relations([OLD], [newer, other]))[0]
-    assert version - engine == pytest.approx(0.3)
-    assert {one.runtime for one in (OLD, newer)} == {"paddle-tensorrt"}
-    assert (replace(OLD, engine="torch-ngc").runtime, other.runtime) == ("torch", "tensorrt")
+VOLTA = replace(OLD, architecture="volta")
+NEWER = replace(OLD, engine="paddle-tensorrt-8.0")
+ENGINE = replace(OLD, engine="tensorrt-8.0")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "parts"),
+    [
+        (OLD, NEWER, "device precision layout runtime generation"),
+        (OLD, ENGINE, "device precision layout generation"),
+        (OLD, replace(OLD, precision="fp16"), "device engine layout runtime generation"),
+        (OLD, replace(OLD, device="t4"), "engine precision layout runtime recipe"),
+        (VOLTA, replace(VOLTA, device="titan-v"),
+         "engine precision layout runtime recipe generation"),
+        (VOLTA, replace(OLD, device="t4", architecture="turing"),
+         "engine precision layout runtime recipe"),
+        (OLD, OLD, "device engine precision layout task runtime recipe generation"),
+    ],
+)  # fmt: skip
+def test_tasks_share_what_they_have_in_common(one: Task, other: Task, parts: str) -> None:
+    variances = {name: 2.0**-i for i, name in enumerate(Sharing.__slots__)}
+    shared = Sharing(**variances).between(Relations([one], [other]))[0, 0]
+    assert shared == sum(variances[name] for name in ("all", *parts.split()))
+    assert VOLTA == OLD  # a fact about the device tells no two tasks apart
 
 
 @pytest.mark.parametrize(
     ("device", "board"),
     [("orin-nano-7w", "orin-nano"), ("orin-nano-super", "orin-nano-super"), ("tx2-max-q", "tx2"),
-     ("orin-nx-8gb", "orin-nx-8gb"), ("rtx-2080-super", "rtx-2080-super"),
-     ("rtx-pro-6000-max-q", "rtx-pro-6000-max-q")],
+     ("orin-nx-8gb", "orin-nx-8gb"), ("rtx-pro-6000-max-q", "rtx-pro-6000-max-q")],
 )  # fmt: skip
 def test_modes_of_a_board_share_all_that_is_not_in_their_clocks(device: str, board: str) -> None:
     mode, plain = replace(OLD, device=device), replace(OLD, device=board)
     assert mode.board == board
     assert Sharing().between(Relations([mode], [plain]))[0, 0] == Sharing().total
-
-
-def test_gpus_of_a_generation_share_and_those_of_an_unknown_one_do_not() -> None:
-    alike = [replace(OLD, device=name, architecture="volta") for name in ("titan-v", "xavier-nx")]
-    newer, unknown = replace(OLD, device="t4", architecture="turing"), replace(OLD, device="x")
-    nothing = replace(Sharing(), **dict.fromkeys(Sharing.__slots__, 0.0))
-    shared = replace(nothing, generation=0.5).between(
-        Relations(alike[:1], [alike[1], newer, unknown, replace(OLD, device="y")])
-    )
-    assert shared.tolist() == [[0.5, 0.0, 0.0, 0.0]]
-    assert alike[0] == replace(alike[0], architecture="")  # a fact about the device
 
 
 def test_what_one_harness_timed_is_a_version_of_its_own_that_no_target_names() -> None:
@@ -226,11 +197,3 @@ def task(layout: str = "", copies: bool = False) -> Task:
 )
 def test_copies_count_as_usual_unless_measured_otherwise(known: list[Task], taken: Task) -> None:
     assert task_of(PADDLE, known) == taken
-
-
-@pytest.mark.parametrize(
-    ("stated", "paddle", "plain"), [(None, True, False), (True, True, True), (False, False, False)]
-)
-def test_copies_are_as_stated_or_usual(stated: bool | None, paddle: bool, plain: bool) -> None:
-    assert copies_of(PADDLE, stated) is paddle
-    assert copies_of(Target("v100", "tensorrt-8.6", "fp16"), stated) is plain
