@@ -147,12 +147,10 @@ class _Item:
     @cached_property
     def things(self) -> dict[tuple[Kind, str], int]:
         """By kind and hash what is measured of it, in cells that it counts as."""
-        cells: dict[tuple[Kind, str], int] = {("cell", hash_): 1 for hash_ in self.texts}
-        return (
-            cells
-            if (own := self.breakdown) is None
-            else {**cells, ("network", own.signature): _WHOLE}
-        )
+        things: dict[tuple[Kind, str], int] = {("cell", hash_): 1 for hash_ in self.texts}
+        if self.breakdown is not None:
+            things["network", self.breakdown.signature] = _WHOLE
+        return things
 
 
 @dataclass
@@ -280,18 +278,17 @@ class _Bench:
         if left_s <= 0:
             return 0
         # What needs its network is built with it, and a run of many cannot be cut.
-        alone = len(requests) > 1 and self.measurer.needs_network
+        if len(requests) > 1 and self.measurer.needs_network:
+            return sum(self._try([request], end) for request in requests)
+        settings = replace(self.settings, budget_s=left_s)
         try:
-            if not alone:
-                settings = replace(self.settings, budget_s=left_s)
-                records = self.measurer.measure(requests, self.store, settings, self.progress)
-                return sum(record.latency_us is not None for record in records)
+            records = self.measurer.measure(requests, self.store, settings, self.progress)
         except UnavailableError:
             raise
         except HybridlatError as error:
-            if len(requests) == 1:
-                self.notes.append(f"{requests[0].name} was not measured: {error}")
-                self.refused.add(requests[0].name)
-                return 0
-        # One of them is to blame, perhaps: each for itself.
-        return sum(self._try([request], end) for request in requests)
+            if len(requests) > 1:  # one of them is to blame, perhaps
+                return sum(self._try([request], end) for request in requests)
+            self.notes.append(f"{requests[0].name} was not measured: {error}")
+            self.refused.add(requests[0].name)
+            return 0
+        return sum(record.latency_us is not None for record in records)
