@@ -27,7 +27,6 @@ from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model import fit
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema import workers
 from hybridlat.schema.target import Device, Target
@@ -196,18 +195,3 @@ def prediction_in(
         len(network.cells),
         len(measured),
     )
-
-
-def cell_predictions(
-    cells: Sequence[tuple[CellPrior, float]], confidence: float
-) -> list[Prediction]:
-    """Lone cells as predicted, their truths beside them; intervals are even in the logarithm."""
-    quantile = normal_quantile(confidence)
-    predictions = []
-    for cell, true_us in cells:
-        us, bounds = math.nan, None
-        if cell.latency_us is not None:
-            us, factor = cell.latency_us, math.exp(quantile * cell.spread_share)
-            bounds = (us / factor, us * factor)
-        predictions.append(Prediction(cell.signature, true_us, us, bounds))
-    return predictions

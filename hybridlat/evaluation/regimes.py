@@ -23,15 +23,14 @@ from hybridlat.estimate.calibration import (
     measure_greedily,
 )
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.predict.source import prior_of, stated
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.predict.source import CellLatency, stated
 from hybridlat.evaluation.baseline_runs import Judged, Split, Task, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     CrossFitted,
     Places,
     at_once,
-    cell_predictions,
     cross_fit,
     even_folds,
     prediction_in,
@@ -51,6 +50,7 @@ from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema.workers import OnMessage, steady_fits
 
@@ -185,12 +185,6 @@ def _predictions(
     return predictions
 
 
-def random_split(count: int, train: int, seed: int) -> tuple[Places, Places]:
-    """``train`` positions drawn at random, and the rest."""
-    order = np.random.default_rng(seed).permutation(count)
-    return np.sort(order[:train]), np.sort(order[train:])
-
-
 def evaluate_cells(
     dataset: Dataset,
     config: FitConfig,
@@ -200,7 +194,7 @@ def evaluate_cells(
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
     problem, costs_s = _problem(dataset.cells, {})
-    hashes, truth = problem.groups, problem.latencies_us
+    hashes, truth = problem.groups, problem.latencies_us.tolist()
     largest = int(len(hashes) * LARGEST_SHARE)
     sizes = [n for n in SIZES if n < largest] + [largest]
     draws = [(size, seed) for size in sizes for seed in seeds]
@@ -210,33 +204,33 @@ def evaluate_cells(
     calibration, splits = {}, []
     for size, seed in draws:
         on_message(f"{dataset.target}: {OWN}, trained on {size:,} cells, seed {seed}")
-        model, cells, took_s = next(answers)
-        train, test = random_split(len(hashes), size, seed)
+        train, test, model, predicted, took_s = next(answers)
+        cells = [(hashes[i], truth[i], one) for i, one in zip(test, predicted, strict=True)]
         regime = f"cells@{size}"
         measured: dict[str, dict[int, tuple[int, ...]]] = {regime: {}}
-        predictions = {regime: cell_predictions(cells, config.confidence)}
-        calibration[regime] = levels(partial(cell_predictions, cells))
+        predictions = {regime: _cell_predictions(cells, config.confidence)}
+        calibration[regime] = levels(partial(_cell_predictions, cells))
         if size == largest:
             # A fifth: those that must be measured, then those the model is least sure of.
-            priors = [cell for cell, _ in cells]
-            doubts = [math.inf if c.must_be_measured else c.spread_share for c in priors]
+            spreads = [one.spread_share if one.trusted else math.inf for one in predicted]
             count = math.ceil(_GATED_SHARE * len(cells))
-            chosen = np.argsort(-np.array(doubts), kind="stable")[:count]
-            measured[_GATED] = {int(test[i]): (0,) for i in chosen}
+            chosen = np.argsort(-np.array(spreads), kind="stable")[:count].tolist()
+            measured[_GATED] = {test[i]: (0,) for i in chosen}
             predictions[_GATED] = list(predictions[regime])
             for i in chosen:
-                us, cost_s = cells[i][1], float(costs_s[test[i]])
-                predictions[_GATED][i] = Prediction(hashes[test[i]], us, us, (us, us), 1.0, cost_s)
+                name, us, _ = cells[i]
+                cost_s = float(costs_s[test[i]])
+                predictions[_GATED][i] = Prediction(name, us, us, (us, us), 1.0, cost_s)
         for name, one in predictions.items():
             trials.setdefault(name, []).append(one)
             spent_s.setdefault(name, []).append(took_s)
-        splits.append(Split(train, test.tolist(), measured, seed, seed, model))
+        splits.append(Split(train, test, measured, seed, seed, model))
     next(answers, None)
     results = [
         MethodResult(regime, OWN, each, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
         for regime, each in trials.items()
     ]
-    each = enumerate(zip(hashes, truth.tolist(), strict=True))
+    each = enumerate(zip(hashes, truth, strict=True))
     networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
     task = Task(problem, costs_s, networks, splits, per_cell=True)
     results += evaluate_baselines(dataset.target, names, {"cell": task}, config, on_message)
@@ -254,17 +248,28 @@ def evaluate_cells(
 @steady_fits()
 def _trial(
     problem: Problem, config: FitConfig, size: int
-) -> tuple[CellModel, list[tuple[CellPrior, float]], float]:
-    """In a worker, perhaps: a model of ``size`` cells, all others beside their truth, seconds."""
-    texts, hashes = problem.sums.texts, problem.groups
-    train, test = random_split(len(hashes), size, config.seed)
-    model = fit.fit_model(
-        [texts[i] for i in train], problem.latencies_us[train], [hashes[i] for i in train], config
-    )
-    held_out = [texts[i] for i in test]
+) -> tuple[Places, list[int], CellModel, list[CellLatency], float]:
+    """In a worker, perhaps: ``size`` cells drawn, the others, a model, what it says, seconds."""
+    order = np.random.default_rng(config.seed).permutation(len(problem.groups))
+    train, test = np.sort(order[:size]), np.sort(order[size:]).tolist()
+    known, texts = problem.take(train), problem.sums.texts
+    model = fit.fit_model(known.sums.texts, known.latencies_us, known.groups, config)
     began = time.perf_counter()
-    answers = model.predict(held_out)
+    answers = model.predict([texts[i] for i in test])
     took_s = time.perf_counter() - began
-    each = zip(test, held_out, (stated(one, config.confidence) for one in answers), strict=True)
-    cells = [(prior_of(hashes[i], t, 1, us), float(problem.latencies_us[i])) for i, t, us in each]
-    return model, cells, took_s
+    return train, test, model, [stated(one, config.confidence) for one in answers], took_s
+
+
+def _cell_predictions(
+    cells: Sequence[tuple[str, float, CellLatency]], confidence: float
+) -> list[Prediction]:
+    """Lone cells as predicted, their truths beside them; intervals are even in the logarithm."""
+    quantile = normal_quantile(confidence)
+    predictions = []
+    for name, true_us, cell in cells:
+        us, bounds = math.nan, None
+        if cell.latency_us is not None:
+            us, factor = cell.latency_us, math.exp(quantile * cell.spread_share)
+            bounds = (us / factor, us * factor)
+        predictions.append(Prediction(name, true_us, us, bounds))
+    return predictions
