@@ -5,7 +5,7 @@ The table is ``predictions.csv`` beside this file; ``accepted.md`` says why it w
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -36,6 +36,10 @@ TOLERANCE = 0.01
 DIGITS = 4
 
 
+Key = tuple[str, str]
+"""A network and a target."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """One answer: latency and interval in microseconds, and what share (0..1) is measured.
@@ -49,34 +53,29 @@ class Prediction:
     measured_share: float
 
 
-Predictions = Mapping[tuple[str, str], Prediction | str]
-"""By network and target; a text is a refusal."""
-
-
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What differs by more than the tolerance: the change as a share of the old value.
+    """A value that differs by more than the tolerance: ``change`` is a share of the old one.
 
-    A refusal, a latency that there was not, and a row that comes or goes change infinitely.
+    What is not a number on one side, and a row that comes or goes, change infinitely.
     """
 
     network: str
     target: str
     what: str
-    old: str
-    new: str
+    old: float
+    new: float
     change: float
 
     @property
     def is_lost(self) -> bool:
-        """Whether an answer, or the latency in it, turned into none: no one may accept that."""
-        return self.what in ("refused", "latency lost")
+        """Whether a latency turned into none: no one may accept that."""
+        return self.what == "latency_us" and math.isnan(self.new)
 
     def __str__(self) -> str:
         change = f"{100 * self.change:+.1f} %" if math.isfinite(self.change) else ""
-        return (
-            f"{self.network:24} {self.target:36} {self.what:14} {self.old} → {self.new}  {change}"
-        )
+        values = f"{self.old:.4g} → {self.new:.4g}"
+        return f"{self.network:24} {self.target:36} {self.what:14} {values}  {change}"
 
 
 def engine_version() -> str:
@@ -84,47 +83,28 @@ def engine_version() -> str:
     return "onnxruntime-" + ".".join(onnxruntime.__version__.split(".")[:2])
 
 
-def predicted(targets: Iterable[str] = TARGETS) -> dict[tuple[str, str], Prediction | str]:
+def predicted(targets: Iterable[str] = TARGETS) -> dict[Key, Prediction]:
     """The predictions for this working tree, with nothing measured and an empty store."""
     paths = sorted(NETWORKS.glob("*.onnx"))
-    made: dict[tuple[str, str], Prediction | str] = {}
+    made: dict[Key, Prediction] = {}
     for target in targets:
         with Predictor(target, store="sqlite://", measure="never") as predictor:
-            answers = predictor.predict_many(paths, errors="return")
-            for path, answer in zip(paths, answers, strict=True):
-                made[path.stem, target] = str(answer)
-                if not isinstance(answer, Exception):
-                    low, high = answer.interval_us or (math.nan, math.inf)
-                    latency = math.nan if answer.latency_us is None else answer.latency_us
-                    made[path.stem, target] = Prediction(latency, low, high, answer.measured_share)
+            for path, answer in zip(paths, predictor.predict_many(paths), strict=True):
+                low, high = answer.interval_us or (math.nan, math.inf)
+                latency = math.nan if answer.latency_us is None else answer.latency_us
+                made[path.stem, target] = Prediction(latency, low, high, answer.measured_share)
     return made
 
 
-def moves(old: Predictions, new: Predictions) -> list[Move]:
+def moves(old: Mapping[Key, Prediction], new: Mapping[Key, Prediction]) -> list[Move]:
     """What moved by more than the tolerance, the largest change first."""
-    each = [move for key in old.keys() | new.keys() for move in _moves(key, old, new)]
-    return sorted(each, key=lambda m: (not m.is_lost, -abs(m.change), m.network, m.target, m.what))
-
-
-def _moves(key: tuple[str, str], old: Predictions, new: Predictions) -> Iterator[Move]:
-    before, after = old.get(key), new.get(key)
-    if isinstance(before, Prediction) and isinstance(after, Prediction):
+    each = [Move(*key, "row", key in old, key in new, math.inf) for key in old.keys() ^ new.keys()]
+    for key in old.keys() & new.keys():
         for field in fields(Prediction):
-            a, b = getattr(before, field.name), getattr(after, field.name)
-            if field.name == "latency_us" and math.isnan(b) > math.isnan(a):
-                yield Move(*key, "latency lost", f"{a:.4g}", "none", math.inf)
-            elif change := _change(a, b, field.name == "measured_share"):
-                yield Move(*key, field.name, f"{a:.4g}", f"{b:.4g}", change)
-    elif before is None or after is None:
-        what = "not in the table" if before is None else "no longer asked"
-        yield Move(*key, what, "–", "–", math.inf)
-    elif before != after:
-        what = "refused" if isinstance(after, str) else "answered"
-        yield Move(*key, what, _latency(before), _latency(after), math.inf)
-
-
-def _latency(answer: Prediction | str) -> str:
-    return answer if isinstance(answer, str) else f"{answer.latency_us:.4g}"
+            a, b = getattr(old[key], field.name), getattr(new[key], field.name)
+            if change := _change(a, b, field.name == "measured_share"):
+                each.append(Move(*key, field.name, a, b, change))
+    return sorted(each, key=lambda m: (not m.is_lost, -abs(m.change), m.network, m.target, m.what))
 
 
 def _change(old: float, new: float, is_share: bool) -> float:
@@ -135,25 +115,19 @@ def _change(old: float, new: float, is_share: bool) -> float:
     return 0.0 if abs(change) <= TOLERANCE else change if math.isfinite(change) else math.inf
 
 
-def read_table() -> tuple[str, dict[tuple[str, str], Prediction | str]]:
+def read_table() -> tuple[str, dict[Key, Prediction]]:
     """The engine's version that the table was made with, and the table."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         engine = file.readline().removeprefix("#").strip()
         rows = list(csv.reader(file))[1:]
-    table: dict[tuple[str, str], Prediction | str] = {}
-    for network, target, *values in rows:
-        is_answer = len(values) > 1
-        table[network, target] = Prediction(*map(float, values)) if is_answer else values[0]
-    return engine, table
+    return engine, {(row[0], row[1]): Prediction(*map(float, row[2:])) for row in rows}
 
 
-def write_table(predictions: Predictions) -> None:
+def write_table(predictions: Mapping[Key, Prediction]) -> None:
     """Write the table anew: sorted, numbers with four digits."""
     with TABLE.open("w", encoding="utf-8", newline="") as file:
         file.write(f"# {engine_version()}\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["network", "target", *(field.name for field in fields(Prediction))])
         for key, answer in sorted(predictions.items()):
-            values = [answer] if isinstance(answer, str) else astuple(answer)
-            shown = [v if isinstance(v, str) else f"{v:.{DIGITS}g}" for v in values]
-            writer.writerow([*key, *shown])
+            writer.writerow([*key, *(f"{value:.{DIGITS}g}" for value in astuple(answer))])
