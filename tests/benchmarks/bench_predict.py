@@ -1,13 +1,15 @@
 """How quick a prediction is: a process, a warm predictor, thousands of candidates.
 
     python tests/benchmarks/bench_predict.py [--networks 1000] [--requests 1000000 [--jobs 2]]
+        [--model FOLDER]
 
 Prints CPU seconds of ``hybridlat predict`` as a process for ResNet-50, asked a second time: known
 from a store of one's own, from the shipped pack, and by the shipped model of a GPU; milliseconds of
 a warm Predictor for ResNet-18 read from bytes, and networks a second for NAS-Bench-201
 architectures given as ModelProtos: never seen, and then again with every cell known. With
 ``--requests`` it prints instead how quick so many stay, drawn from all NAS-Bench-201 architectures
-as the bytes of files, and the memory that this process held at most.
+as the bytes of files, and the memory that this process held at most. With ``--model`` it prints
+how long 300 and 100,000 cells take a model.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +32,11 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201  # noqa: E402
 from hybridlat import Predictor  # noqa: E402
 from hybridlat.estimate.partition import Partitioner  # noqa: E402
+from hybridlat.model.geometry import geometry  # noqa: E402
+from hybridlat.model.model_files import load_model  # noqa: E402
 from hybridlat.onnx_io import ModelSource, load, read_network, to_onnx  # noqa: E402
 from hybridlat.schema.measurement import Measurement  # noqa: E402
+from tests.model.rows import texts  # noqa: E402
 
 TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 GPU = "v100/tensorrt/fp16"
@@ -103,13 +109,26 @@ def print_rate(what: str, predictor: Predictor, models: Sequence[ModelSource]) -
     print(f"{what}: {done / (time.process_time() - started):.0f} networks a second")
 
 
+def cells_alone(folder: Path) -> None:
+    """The shortest of several predictions of cells, given as geometry, by the model in a folder."""
+    model = load_model(folder)
+    for count, repeats in ((300, 30), (100_000, 3)):
+        predict = partial(model.predict_geometry, geometry(texts(count, top=512)))
+        each_s = timeit.repeat(predict, number=1, repeat=repeats)
+        print(f"{count:,} cells: {1e3 * min(each_s):.2f} ms")
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description="How quick a prediction is.")
     parser.add_argument("--networks", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--model", type=Path)
     options = parser.parse_args()
+    if options.model:
+        cells_alone(options.model)
+        return
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/store.db"
         if options.requests:
