@@ -37,16 +37,13 @@ def _judge(url: str, targets: Sequence[Target] = (TARGET,), **options: Any) -> e
         return evaluate.evaluate_targets(targets, chosen, store=url)
 
 
-def test_every_regime_and_method_has_a_row(judged: evaluate.Evaluation) -> None:
-    rows = judged.to_json()
-    assert all(list(row) == FIXED_KEYS for row in rows)
-    result = {(row["regime"], row["method"]) for row in rows}
-    for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%"):
-        assert {(regime, m) for m in ("hybridlat", *FAST)} <= result
+REGIMES = ("measured", "unseen", "gated@5%", "gated_cells@20%")
 
 
 def test_figures_make_sense(judged: evaluate.Evaluation, store_url: str) -> None:
+    assert all(list(row) == FIXED_KEYS for row in judged.to_json())
     rows = {(r.regime, r.method): r for r in judged.rows}
+    assert set(rows) == {(regime, m) for regime in REGIMES for m in ("hybridlat", *FAST)}
     measured = rows["measured", "hybridlat"]
     assert 0 < (measured.score.rmspe or 0) < 3.0  # 1 % of noise in each network
     assert measured.score.measured_share == pytest.approx(1.0)
@@ -73,7 +70,7 @@ def test_figures_make_sense(judged: evaluate.Evaluation, store_url: str) -> None
 
 def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation) -> None:
     rows = {(r.regime, r.method): r for r in judged.rows}
-    for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%"):
+    for regime in REGIMES:
         row = rows[regime, "hybridlat"]
         assert [*row.calibration] == [0.5, 0.8, 0.9, 0.95, 0.99]
         levels = [*row.calibration.values()]
@@ -153,29 +150,16 @@ def test_our_model_alone_is_not_fitted_twice(tmp_path: Path, fits: list[list[str
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"baselines": ["luck"]}, "'luck' is not a baseline"),
-        ({"baselines": [], "networks": ["nope"]}, "none of the 1 networks"),
-    ],
-)
-@pytest.mark.usefixtures("flat")
-def test_what_cannot_be_judged_is_said(options: dict[str, Any], words: str, store_url: str) -> None:
-    with pytest.raises(InputError, match=words):
-        _judge(store_url, **options)
+def test_what_cannot_be_judged_is_said(store_url: str) -> None:
+    with pytest.raises(InputError, match="'luck' is not a baseline"):
+        _judge(store_url, baselines=["luck"])
+    with pytest.raises(InputError, match="none of the 1 networks"):
+        _judge(store_url, baselines=[], networks=["nope"])
 
 
 @pytest.fixture
-def two_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def two_targets(flat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Many cells of one target, and too few of another; no pack is shipped."""
-
-    def fit(texts: list[str], *_: object, **__: object) -> FlatModel:
-        if len(texts) < 30:
-            raise InputError(f"{len(texts)} usable rows are too few to fit a model")
-        return FlatModel()
-
-    monkeypatch.setattr("hybridlat.model.fit.fit_model", fit)
     monkeypatch.setattr("hybridlat.store.packs.shipped_packs", lambda *_: [])
     url = made_store(tmp_path, networks=0, sweep=120)
     with Store(url) as store:
@@ -188,9 +172,8 @@ FEW = Target("few", "maker-1.0", "fp32", 1)
 
 
 def test_a_target_that_cannot_be_judged_costs_the_others_nothing(
-    two_targets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    two_targets: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
     came: list[tuple[str, bool]] = []
     said: list[str] = []
     evaluation = evaluate.evaluate_targets(
@@ -230,7 +213,6 @@ def test_an_interruption_prints_the_rest(two_targets: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(evaluate, "evaluate_dataset", interrupted)
     monkeypatch.setattr(evaluate, "refuse_few", lambda _: None)
-    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
     words = f"evaluate --target {TARGET} --target {FEW} --baseline no --no-track --store".split()
     rows = call(*words, two_targets, "--json", code=130).body
     assert {row["target"] for row in rows} == {str(TARGET)}

@@ -24,92 +24,81 @@ NB = {"arch_str": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|…", "e01": "nor_c
 FB = {"arch_str": "…", **{f"op{i:02d}": i % 9 for i in range(22)}, "titanx_1_us": 12000.0}
 
 
-def load(name: str, folder: Path, **tables: list[dict[str, object]]) -> ImportedRecords:
-    for file, rows in tables.items():
-        pandas.DataFrame(rows).to_parquet(folder / f"{file}.parquet")
-    return READERS[name](folder)
+Rows = list[dict[str, object]]
 
 
-def well_formed(imported: ImportedRecords) -> None:
-    for hash_, text in imported.signatures.items():
-        assert hash_of(text) == hash_
-        assert sign(read(text)).hash == hash_
-    cells = {m.signature for m in imported.measurements if m.kind == "cell"}
-    assert cells <= set(imported.signatures)
-    networks = {m.signature for m in imported.measurements if m.kind == "network"}
-    assert networks == {b.signature for b in imported.breakdowns}
-    assert not networks & set(imported.signatures)  # a network's text is never asked for
-    for breakdown in imported.breakdowns:
-        assert {h for h, _ in breakdown.cells} <= set(imported.signatures)
+def imported(name: str, folder: Path, table: str, rows: Rows) -> ImportedRecords:
+    """What a reader makes of a table: every text has its hash, and nothing is missing."""
+    (folder / name).mkdir()
+    pandas.DataFrame(rows).to_parquet(folder / name / f"{table}.parquet")
+    read_in = READERS[name](folder / name)
+    for hash_, text in read_in.signatures.items():
+        assert hash_of(text) == sign(read(text)).hash == hash_
+    by_kind: dict[str, set[str]] = {"cell": set(), "network": set()}
+    for one in read_in.measurements:
+        by_kind[one.kind].add(one.signature)
+    for breakdown in read_in.breakdowns:
+        by_kind["cell"] |= {h for h, _ in breakdown.cells}
+    assert by_kind["cell"] == set(read_in.signatures)  # a network's text is never asked for
+    assert by_kind["network"] == {b.signature for b in read_in.breakdowns}
+    assert not by_kind["network"] & by_kind["cell"]
+    return read_in
 
 
-def test_v100(tmp_path: Path) -> None:
-    imported = load(
-        "v100_tensorrt_conv", tmp_path,
-        conv_fp16=[
-            V100, {**V100, "sum_fused": 1}, {**V100, "conv": "depthwise"},
-            {**V100, "latency_us": -1.0}, {**V100, "latency_us": float("nan")},
-            {**V100, "stride": 0}, {**V100, "conv": "strange"}, {**V100, "c_in": 2.5},
-        ],
-    )  # fmt: skip
-    well_formed(imported)
-    assert {str(m.target) for m in imported.measurements} == {"v100/tensorrt/fp16"}
-    assert len(imported.measurements) == 3
-    assert dict(imported.skipped) == {
-        "latency is not a positive number": 2,
-        "shape makes no sense": 3,
-    }
-    ops = [read(text).nodes[0].qualified_op for text in imported.signatures.values()]
-    assert sorted(ops) == ["fused::Conv+Add+Relu", "fused::Conv+Relu", "fused::Conv+Relu"]
+@pytest.mark.parametrize(
+    ("name", "table", "rows", "targets", "skipped"),
+    [
+        ("v100_tensorrt_conv", "conv_fp16",
+         [V100, {**V100, "sum_fused": 1}, {**V100, "conv": "depthwise"},
+          {**V100, "latency_us": -1.0}, {**V100, "latency_us": float("nan")},
+          {**V100, "stride": 0}, {**V100, "conv": "strange"}, {**V100, "c_in": 2.5}],
+         ["v100/tensorrt/fp16"] * 3,
+         {"latency is not a positive number": 2, "shape makes no sense": 3}),
+        ("conv_cdecatapult", "conv_forward",
+         [CDE, {**CDE, "device": "Quadro RTX 8000"}, {**CDE, "padding": "odd"}],
+         ["gtx-1080-ti/tensorflow-1/fp32", "quadro-rtx-8000/tensorflow-1/fp32"],
+         {"padding or activation unknown": 1}),
+        ("nasbench201", "networks", [NB, {**NB, "e01": "conv_9x9"}],
+         ["gtx-1080-ti/pytorch-1.8/fp32", "pixel9/pytorch-1.8/fp32"], {"operator unknown": 2}),
+        ("fbnet", "networks", [FB, {**FB, "op00": 11}],
+         ["titan-x/pytorch-1.8/fp32"], {"block unknown": 1}),
+    ],
+)  # fmt: skip
+def test_rows_are_records_or_are_counted(
+    name: str, table: str, rows: Rows, targets: list[str], skipped: dict[str, int], tmp_path: Path
+) -> None:
+    read_in = imported(name, tmp_path, table, rows)
+    assert [str(one.target) for one in read_in.measurements] == targets
+    assert dict(read_in.skipped) == skipped
 
 
-def test_cdecatapult_pads_as_tensorflow_does(tmp_path: Path) -> None:
-    imported = load(
-        "conv_cdecatapult", tmp_path,
-        conv_forward=[CDE, {**CDE, "padding": "valid", "device": "Quadro RTX 8000"},
-                      {**CDE, "padding": "odd"}],
-    )  # fmt: skip
-    well_formed(imported)
-    shapes = [read(text).types["t1"].shape for text in imported.signatures.values()]
+def test_convolutions_are_fused_and_padded_as_their_engines_do(tmp_path: Path) -> None:
+    fused = imported("v100_tensorrt_conv", tmp_path, "conv_fp16", [V100, {**V100, "sum_fused": 1}])
+    ops = [read(text).nodes[0].qualified_op for text in fused.signatures.values()]
+    assert sorted(ops) == ["fused::Conv+Add+Relu", "fused::Conv+Relu"]
+    rows: Rows = [CDE, {**CDE, "padding": "valid"}]
+    padded = imported("conv_cdecatapult", tmp_path, "conv_forward", rows)
+    shapes = [read(text).types["t1"].shape for text in padded.signatures.values()]
     assert shapes == [(1, 22, 17, 17), (1, 22, 15, 15)]
-    assert [str(m.target) for m in imported.measurements] == [
-        "gtx-1080-ti/tensorflow-1/fp32", "quadro-rtx-8000/tensorflow-1/fp32",
-    ]  # fmt: skip
-    assert imported.measurements[0].spread_share == pytest.approx(0.01)
-    assert imported.skipped["padding or activation unknown"] == 1
+    assert padded.measurements[0].spread_share == pytest.approx(0.01)
 
 
-def test_nasbench201(tmp_path: Path) -> None:
-    imported = load("nasbench201", tmp_path, networks=[NB, {**NB, "e01": "conv_9x9"}])
-    well_formed(imported)
-    assert {str(m.target) for m in imported.measurements} == {
-        "gtx-1080-ti/pytorch-1.8/fp32", "pixel9/pytorch-1.8/fp32",
-    }  # fmt: skip
-    assert [b.network for b in imported.breakdowns] == [
-        f"{NB['arch_str']} batch 1", f"{NB['arch_str']} batch 32",
-    ]  # fmt: skip
+def test_networks_fall_into_the_kernels_of_their_words(tmp_path: Path) -> None:
+    cells = imported("nasbench201", tmp_path, "networks", [NB])
+    names = [b.network for b in cells.breakdowns]
+    assert names == [f"{NB['arch_str']} batch {batch}" for batch in (1, 32)]
     pools = {
-        read(imported.signatures[h]).nodes[0].attribute("kernel_shape"): n
-        for h, n in imported.breakdowns[0].cells
-        if read(imported.signatures[h]).nodes[0].op == "AveragePool"
-        and read(imported.signatures[h]).types["t0"].shape == (1, 16, 32, 32)
+        kernel.nodes[0].attribute("kernel_shape"): n
+        for h, n in cells.breakdowns[0].cells
+        if (kernel := read(cells.signatures[h])).nodes[0].op == "AveragePool"
+        and kernel.types["t0"].shape == (1, 16, 32, 32)
     }
     assert pools == {(3, 3): 5, (2, 2): 1}  # one in each of five cells, and the shortcut's
-    assert imported.skipped["operator unknown"] == 2
-
-
-def test_fbnet(tmp_path: Path) -> None:
-    imported = load("fbnet", tmp_path, networks=[FB, {**FB, "op00": 11}])
-    well_formed(imported)
-    (record,) = imported.measurements
-    assert str(record.target) == "titan-x/pytorch-1.8/fp32"
-    kernels = {read(imported.signatures[h]).nodes[0].op: n for h, n in imported.breakdowns[0].cells}
-    assert (kernels["GlobalAveragePool"], kernels["Flatten+Gemm"]) == (1, 1)
-    last = [h for h, _ in imported.breakdowns[0].cells if "Gemm" in imported.signatures[h]]
-    network = read(imported.signatures[last[0]])
-    assert network.types[network.outputs[0]].shape == (1, 1000)
-    assert record.signature == imported.breakdowns[0].signature
-    assert imported.skipped["block unknown"] == 1
+    blocks = imported("fbnet", tmp_path, "networks", [FB])
+    counts = {read(blocks.signatures[h]).nodes[0].op: n for h, n in blocks.breakdowns[0].cells}
+    assert (counts["GlobalAveragePool"], counts["Flatten+Gemm"]) == (1, 1)
+    (last,) = (read(text) for text in blocks.signatures.values() if "Gemm" in text)
+    assert last.types[last.outputs[0]].shape == (1, 1000)
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -5,7 +5,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hybridlat.schema.workers import silent
@@ -14,16 +13,6 @@ from tests.experiments.scripts import FOLDER, load
 from tests.pages import ROOT
 
 fine = load("two_modes")
-
-
-def test_a_made_jump_is_found() -> None:
-    along = np.arange(18.0, 130.0, 2)
-    steps = 10 + 2 * np.ceil(along / 16) * 16
-    latency = np.where(along % 4 == 0, steps, 50 + 3 * along)
-    explained = fine.explain(fine.Series("c_in of a made-up engine", along, latency))
-    assert (explained.blocks, explained.alignment) == ((16, 0), 4)
-    assert explained.both == pytest.approx(0, abs=1e-6)
-    assert explained.steps > 5
 
 
 def test_the_sweep_shows_both_modes() -> None:

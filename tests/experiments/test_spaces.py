@@ -53,14 +53,12 @@ def test_every_choice_of_every_position_makes_a_network(space: BlockSpace) -> No
 
 
 @EVERY
-def test_what_is_drawn_is_in_the_space_and_the_same_for_the_same_seed(space: BlockSpace) -> None:
+def test_what_is_drawn_is_the_same_for_a_seed_and_smaller_without_a_block(
+    space: BlockSpace,
+) -> None:
     drawn = [space.sample(random.Random(seed)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(space.words(drawn[0])) == len(space.positions)
-
-
-@EVERY
-def test_a_block_left_out_makes_a_smaller_network(space: BlockSpace) -> None:
     full = tuple(len(choices) - 1 for choices in space.choices)
     place = next(p for p, choices in enumerate(space.choices) if choices[0] == NONE)
     less = (*full[:place], 0, *full[place + 1 :])
