@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridlat.errors import MissingExtra, TrackingError
@@ -116,6 +117,10 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     assert data.dataset.digest == evaluation.reports[0].data_hash
     names = {item.path for item in client.list_artifacts(above)}
     assert names == {"leaderboard.json", "per_network.json", "evaluation.png"}
+    table = json.loads(Path(client.download_artifacts(above, "per_network.json")).read_text())
+    lines = [dict(zip(table["columns"], line, strict=True)) for line in table["data"]]
+    errors = [line["error_percent"] for line in lines if line["regime"] == "unseen"]
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(own.score.rmspe)
 
 
 @pytest.mark.parametrize("by", ["", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"])

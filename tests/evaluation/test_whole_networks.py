@@ -152,17 +152,6 @@ def test_every_baseline_answers_and_layers_that_nobody_kept_are_said(tmp_path: P
     assert "no networks of another device of the family tensorrt" in notes
 
 
-def test_figures_of_several_tables_are_one_row(url: str) -> None:
-    with Store(url) as store:
-        records = family_records(HERE, [THERE], lambda _: [store])
-    here = [row for row in records.rows if row.target == HERE]
-    assert len(here) == COUNT + 1
-    assert sorted({len(row.repeats_us) for row in here}) == [1, 2]
-    assert sum(row.suspect for row in here) == 1
-    assert [bool(one.weight) for one in records.observations] == records.counted.tolist()
-    assert records.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
-
-
 def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path: Path) -> None:
     other = Target("t4", "openvino-2025.0", "fp32")
     with Store(tmp_path / "s.db") as store:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.family_choice import choose
 from hybridlat.model.conformal import calibrate
 from hybridlat.model.family import task_laws
 from hybridlat.model.family.embedding import Embedding, Hyper
@@ -131,19 +130,6 @@ def test_wrong_rows_do_little_harm() -> None:
     assert miss(fit(spoilt, EMBEDDING), observations(30, 2)) < 0.1
 
 
-def test_another_device_is_answered_from_this_one(model: FamilyModel) -> None:
-    there = observations(30, 2, THERE)
-    assert miss(model, there) < 0.15
-    assert spread(model, there[:5]) > 1.4 * spread(model, observations(5, 3))
-
-
-def test_two_tasks_together_are_told_apart() -> None:
-    model = fit([*observations(40, 1), *observations(40, 5, THERE, slower=0.5)], EMBEDDING)
-    assert miss(model, observations(20, 2)) < 0.05
-    there = errors(model, observations(20, 3, THERE))
-    assert np.median(there) == pytest.approx(0.5, abs=0.05)
-
-
 def test_a_latency_must_be_above_zero(model: FamilyModel) -> None:
     row = replace(observations(1, 1)[0], latency_us=0.0)
     with pytest.raises(ValueError, match="a latency of 0"):
@@ -190,24 +176,6 @@ def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:
     few[5] = replace(few[5], latency_us=few[5].latency_us * 20)
     held_out = observations(20, 3, THERE, slower=SLOWER)
     assert miss(model.condition(few), held_out, SLOWER) < 0.3
-
-
-def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) -> None:
-    candidates = [one.kernels for one in observations(30, 5, THERE)]
-    chosen = choose(model, THERE, candidates, 4)
-    assert len(set(chosen)) == 4
-
-    def left(places: Sequence[int]) -> float:
-        measured = [
-            Observation(candidates[i], THERE, model.predict(candidates[i], THERE).median_us, str(i))
-            for i in places
-        ]
-        conditioned = model.condition(measured)
-        return float(sum(conditioned.predict(k, THERE).log_sd ** 2 for k in candidates))
-
-    draw = np.random.default_rng(0)
-    random = [left(draw.choice(30, 4, replace=False).tolist()) for _ in range(6)]
-    assert left(chosen) < np.mean(random)
 
 
 def test_intervals_hold_as_often_as_they_say() -> None:

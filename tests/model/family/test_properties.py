@@ -17,7 +17,7 @@ from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width, interval_us
 from hybridlat.model.family.observations import Observation, kernel_set
 from hybridlat.model.family.physics import KernelTable
-from hybridlat.model.family.task_laws import TaskGP, weighed
+from hybridlat.model.family.task_laws import weighed
 from hybridlat.model.family.tasks import Sharing, Task
 from hybridlat.schema.target import Device
 from tests.model.family.worlds import GPU, HERE, OTHER, THERE, observations, table
@@ -105,21 +105,6 @@ def measured(seed: int, task: Task, count: int = 4, least: float = 0.0) -> list[
     rows = observations(count, seed, replace(task, engine="engine-1"), slower=slower)
     sets = [replace(one.kernels, least_us=least * one.kernels.base_us) for one in rows]
     return [replace(one, task=task, kernels=k) for one, k in zip(rows, sets, strict=True)]
-
-
-@few
-@given(seed=SEEDS, known=st.integers(1, 30), scale=st.floats(1e-3, 30))
-def test_a_covariance_has_no_negative_variance(seed: int, known: int, scale: float) -> None:
-    draw, embedding = np.random.default_rng(seed), Embedding(Hyper(host=0.2), size=6)
-    rows = (scale * draw.standard_normal((known + 12, embedding.columns))).astype(np.float32)
-    tasks = [(HERE, THERE, EAGER)[i] for i in draw.integers(0, 3, len(rows))]
-    gp = TaskGP.of(embedding, rows[:known], tasks[:known], 0.01 * np.eye(known))
-    left = gp.covariance(rows[known:], tasks[known:])
-    assert left == pytest.approx(left.T, rel=1e-4, abs=1e-6 * left.max())
-    assert np.linalg.eigvalsh(left)[0] > -1e-5 * left.max()
-    later = gp.condition(rows[known:], tasks[known:], 0.1 * np.eye(12), np.zeros(12))
-    before, after = (one.spreads(rows[known:], tasks[known:]) for one in (gp, later))
-    assert (after <= before * (1 + 1e-5)).all()
 
 
 @few
