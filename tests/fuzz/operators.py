@@ -22,6 +22,7 @@ MICROSOFT = (
     "SparseToDenseMatMul", "Tokenizer", "Unique", "WordConvEmbedding",
 )  # fmt: skip
 _ATTRIBUTES = ("axis", "axes", "perm", "kernel_shape", "pads", "strides", "group", "to", "mode")
+_KINDS = (1, 2, 3, 4, 6, 7, 8)
 _CODES = {name.lower(): code for name, code in TensorProto.DataType.items() if code}
 _CODES |= {"float": 1, "double": 11}
 _VALUES: dict[int, tuple[str, Sequence[object]]] = {
@@ -41,33 +42,24 @@ def _schemas() -> list[onnx.defs.OpSchema]:
 
 def odd_operator(rng: random.Random) -> tuple[str, ModelProto]:
     """A model of one operator that is not quite what its schema asks for; and its label."""
-    if rng.random() < 0.15:
-        name, domain, schema, version = rng.choice(MICROSOFT), "com.microsoft", None, 1
-    else:
-        schema = rng.choice(_schemas())
+    schema = rng.choice(_schemas()) if rng.random() < 0.85 else None
+    name, domain, version = rng.choice(MICROSOFT), "com.microsoft", 1
+    inputs, outputs = (1, 6), (1, 2)
+    if schema is not None:
         name, domain, version = schema.name, schema.domain, schema.since_version
+        inputs, outputs = (schema.min_input, schema.max_input), (1, max(1, schema.max_output))
     node = NodeProto(op_type=name, domain=domain, name=rng.choice(("op", "", "a\nb\x1b[31m")))
     graph = GraphProto(name="g")
-    least, most = (schema.min_input, schema.max_input) if schema else (1, 6)
-    count = rng.randint(least, min(most, least + 3)) if rng.random() < 0.85 else rng.randint(0, 7)
-    rank = rng.choice((4, 4, 4, 3, 2, 1, 0, 5))
-    likely = [rng.choice(DIMS[:8]) for _ in range(rank)]
-    for place in range(count):
+    likely = rng.choices(DIMS[:8], k=rng.choice((4, 4, 4, 3, 2, 1, 0, 5)))
+    for place in range(_count(*inputs, rng)):
         _input(graph, node, place, schema, likely, rng)
-    least, most = (schema.min_output, schema.max_output) if schema else (1, 2)
-    count = rng.randint(max(1, least), max(1, min(most, least + 3)))
-    if rng.random() < 0.15:
-        count = rng.randint(0, 5)
-    for place in range(count):
-        out = f"y{place}" if rng.random() < 0.97 else ""
-        node.output.append(out)
-        if out or rng.random() < 0.1:
-            info = onnx.ValueInfoProto(name=out)
-            if rng.random() < 0.1:
-                info = helper.make_tensor_value_info(out, rng.choice(TYPES), likely)
-            graph.output.append(info)
-    for attribute in _attributes(schema, rank, rng):
-        node.attribute.append(attribute)
+    for place in range(_count(*outputs, rng)):
+        node.output.append(f"y{place}" if rng.random() < 0.97 else "")
+        info = onnx.ValueInfoProto(name=node.output[place])
+        if rng.random() < 0.1:
+            info = helper.make_tensor_value_info(info.name, rng.choice(TYPES), likely)
+        graph.output.append(info)
+    node.attribute.extend(_attributes(schema, len(likely), rng))
     graph.node.append(node)
     if rng.random() < 0.3 and node.output and node.output[0]:
         graph.node.append(helper.make_node("Relu", [node.output[0]], ["z"], name="after"))
@@ -79,6 +71,12 @@ def odd_operator(rng: random.Random) -> tuple[str, ModelProto]:
     return f"{name}-{version}", ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
+def _count(least: int, most: int, rng: random.Random) -> int:
+    """How many tensors: mostly as many as the schema takes."""
+    usual = rng.randint(least, min(most, least + 3))
+    return usual if rng.random() < 0.85 else rng.randint(0, 7)
+
+
 def _input(
     graph: GraphProto,
     node: NodeProto,
@@ -87,12 +85,9 @@ def _input(
     likely: list[int],
     rng: random.Random,
 ) -> None:
-    if rng.random() < 0.05:
-        node.input.append("")
-        return
-    name = f"x{place}" if rng.random() < 0.95 else "x0"
+    (name,) = rng.choices((f"x{place}", "x0", ""), (0.9, 0.05, 0.05))
     node.input.append(name)
-    if any(name == each.name for each in (*graph.input, *graph.initializer)):
+    if not name or any(name == each.name for each in (*graph.input, *graph.initializer)):
         return
     kinds: list[int] = []
     if schema is not None and schema.inputs and rng.random() < 0.9:
@@ -101,12 +96,11 @@ def _input(
         usual = [kind for kind in kinds if kind in (1, 7)]
         kinds = usual if usual and rng.random() < 0.8 else kinds
     kind = rng.choice(kinds or TYPES)
-    shape = [s if rng.random() < 0.9 else rng.choice(DIMS) for s in likely]
-    if rng.random() < 0.25:
-        shape = [rng.choice(DIMS) for _ in range(rng.choice((0, 1, 1, 2, 3, 4, 5)))]
-    if kind in (6, 7) and rng.random() < 0.8:
-        shape = [rng.choice((0, 1, 2, 4, 4, 8))] if rng.random() < 0.9 else []
-    if rng.random() < (0.7 if kind in (6, 7, 9) or place else 0.2):
+    is_structure = kind in (6, 7)
+    shape = [size if rng.random() < 0.9 else rng.choice(DIMS) for size in likely]
+    if rng.random() < (0.8 if is_structure else 0.25):
+        shape = rng.choices(DIMS, k=rng.choice((0, 1, 1, 1, 1, 4) if is_structure else range(6)))
+    if rng.random() < (0.7 if is_structure or place else 0.2):
         graph.initializer.append(_tensor(name, kind, shape, rng))
     else:
         graph.input.append(helper.make_tensor_value_info(name, kind, shape))
@@ -125,21 +119,18 @@ def _tensor(name: str, kind: int, shape: list[int], rng: random.Random) -> Tenso
 def _attributes(
     schema: onnx.defs.OpSchema | None, rank: int, rng: random.Random
 ) -> list[AttributeProto]:
-    made = []
-    known = list(schema.attributes.values()) if schema else []
-    for each in known:
-        if each.required or rng.random() < 0.4:
-            usual = each.type.value  # type: ignore[attr-defined]
-            kind = usual if rng.random() < 0.93 else rng.choice((1, 2, 3, 4, 6, 7, 8))
-            made.append(odd_attribute(each.name, kind, rank, rng))
+    """Those of the schema, some of them left out, double, foreign or of another type."""
+    listed = [] if schema is None else list(schema.attributes.values())
+    chosen = [(a.name, int(a.type.value)) for a in listed if a.required or rng.random() < 0.4]  # type: ignore[attr-defined]
     if rng.random() < (0.1 if schema else 0.8):
-        for name in rng.sample(_ATTRIBUTES, rng.randint(1, 4)):
-            made.append(odd_attribute(name, rng.choice((1, 2, 3, 4, 7)), rank, rng))
-    if made and rng.random() < 0.05:
-        made.pop(rng.randrange(len(made)))
-    if made and rng.random() < 0.03:
-        made.append(made[0])
-    return made
+        foreign = rng.sample(_ATTRIBUTES, rng.randint(1, 4))
+        chosen += [(name, rng.choice(_KINDS)) for name in foreign]
+    if chosen and rng.random() < 0.08:
+        chosen[rng.randrange(len(chosen))] = chosen[0]
+    return [
+        odd_attribute(name, kind if rng.random() < 0.93 else rng.choice(_KINDS), rank, rng)
+        for name, kind in chosen
+    ]
 
 
 def odd_attribute(name: str, kind: int, rank: int, rng: random.Random) -> AttributeProto:
@@ -147,24 +138,20 @@ def odd_attribute(name: str, kind: int, rank: int, rng: random.Random) -> Attrib
     attribute = AttributeProto(name=name, type=kind)  # type: ignore[arg-type]
     if rng.random() < 0.02:
         attribute.type = rng.choice((0, 2, 7))  # type: ignore[assignment]
-
     integers = INTEGERS if rng.random() < 0.4 else INTEGERS[:9]
-    if kind in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING):
-        field, values = {1: ("f", FLOATS), 2: ("i", integers), 3: ("s", TEXTS)}[int(kind)]
+    count = rng.choice((rank, max(0, rank - 2), 2 * max(0, rank - 2), 0, 1, 2, 7))
+    single = {1: ("f", FLOATS), 2: ("i", integers), 3: ("s", TEXTS)}
+    several = {6: ("floats", FLOATS), 7: ("ints", integers), 8: ("strings", TEXTS)}
+    if kind in single:
+        field, values = single[kind]
         setattr(attribute, field, rng.choice(values))
-    elif kind == AttributeProto.INTS:
-        count = rng.choice((rank, max(0, rank - 2), 2 * max(0, rank - 2), 0, 1, 2, 7))
-        attribute.ints.extend(rng.choices(integers, k=count))
-    elif kind == AttributeProto.FLOATS:
-        attribute.floats.extend(rng.choices(FLOATS, k=rng.randint(0, 5)))
-    elif kind == AttributeProto.STRINGS:
-        attribute.strings.extend(rng.choices(TEXTS, k=rng.randint(0, 5)))
+    elif kind in several:
+        field, values = several[kind]
+        getattr(attribute, field).extend(rng.choices(values, k=count))
     elif kind == AttributeProto.TENSOR:
-        kind = rng.choice((1, 7, 7, *TYPES))
-        attribute.t.CopyFrom(_tensor("", kind, [rng.choice((0, 1, 2, 4))], rng))
+        attribute.t.CopyFrom(_tensor("", rng.choice((1, 7, 7, *TYPES)), [count], rng))
     elif kind == AttributeProto.GRAPH:
         inner = helper.make_node("Identity", ["x0"], ["inner"])
-        attribute.g.node.append(inner)
-        attribute.g.output.append(onnx.ValueInfoProto(name="inner"))
-        attribute.g.name = "branch"
+        ends = [onnx.ValueInfoProto(name="inner")]
+        attribute.g.CopyFrom(helper.make_graph([inner], "branch", [], ends))
     return attribute
