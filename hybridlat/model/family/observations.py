@@ -175,18 +175,14 @@ class TaskNetwork(NamedTuple):
         """Near f⁰ = ``ratios``, which count from ``hyper.lowest`` to ``.highest`` alone."""
         ratios = np.clip(ratios, hyper.lowest, hyper.highest)
         uses_us, power = self.kernels.counts * self.base_us * np.exp(ratios), hyper.overlap
-        if power > 1:
-            device_us = float(uses_us.sum() - uses_us[HOST_ROW])
-            whole_us = (device_us**power + uses_us[HOST_ROW] ** power) ** (1 / power)
-            uses_us[HOST_ROW] = whole_us - device_us
-        total_us = float(uses_us.sum())
-        shares = uses_us / total_us
-        if power > 1:
-            device_share = 1 - float(shares[HOST_ROW])
-            shares *= device_share ** (power - 1)
-            shares[HOST_ROW] = 1 - device_share**power
+        device_us = float(uses_us.sum() - uses_us[HOST_ROW])
+        whole_us = float((device_us**power + uses_us[HOST_ROW] ** power) ** (1 / power))
+        device_share = device_us / whole_us
+        uses_us[HOST_ROW] = whole_us - device_us
+        shares = uses_us / whole_us * device_share ** (power - 1)
+        shares[HOST_ROW] = 1 - device_share**power
         equation = shares.astype(np.float32) @ self.points
-        return LinearNetwork(float(np.log(total_us)), shares, equation, uses_us)
+        return LinearNetwork(float(np.log(whole_us)), shares, equation, uses_us)
 
 
 _FROM = re.compile(r"(torchvision__|(np|pd|sg|wb|mlperf|caffe)_)?")
