@@ -60,17 +60,9 @@ def random_shape(rng: np.random.Generator) -> tuple[int, int, int, int, int]:
     return c_in, size, int(rng.choice([16, 24, 32, 64, 96, 128])), int(rng.choice([1, 3])), 1
 
 
-def fill(
-    store: Store,
-    networks: int = 14,
-    sweep: int = 60,
-    seed: int = 0,
-    noise: float = 0.02,
-    poisoned: bool = False,
-    first: int = 0,
-) -> None:
+def fill(store: Store, networks: int, sweep: int, poisoned: bool = False) -> None:
     """Add the records; ``poisoned`` shuffles the latencies among the cells."""
-    rng = np.random.default_rng([seed, first])
+    rng = np.random.default_rng([0, 0])
     texts, cells, layers = dict[str, str](), dict[str, float](), dict[str, float]()
     twist = {True: 1.3, False: 1.0}
 
@@ -79,7 +71,7 @@ def fill(
         texts[fused.hash], texts[lone.hash] = fused.text, lone.text
         if fused.hash not in cells:
             ideal = formula_us(*shape, twist[shape[4] > 1])
-            cells[fused.hash] = ideal * math.exp(rng.normal(0, noise))
+            cells[fused.hash] = ideal * math.exp(rng.normal(0, 0.02))
             layers[lone.hash] = 1.15 * cells[fused.hash] + LAUNCH_US
         return fused.hash, lone.hash
 
@@ -88,7 +80,7 @@ def fill(
         counts = [int(rng.integers(1, 4)) for _ in pairs]
         total = sum(n * cells[h] for n, (h, _) in zip(counts, pairs, strict=True))
         truth = (5.0 + 1.03 * total) * math.exp(rng.normal(0, 0.01))
-        name, key = f"net{first + place:03d}", f"{first + place:032x}"
+        name, key = f"net{place:03d}", f"{place:032x}"
         fused, lone = (tuple(zip(h, counts, strict=True)) for h in zip(*pairs, strict=True))
         store.add_breakdowns([Breakdown(TARGET, name, key, fused, lone)])
         store.add(
@@ -114,9 +106,9 @@ def gone(*_: object, **__: object) -> None:
     raise ConnectionError("the server is gone")
 
 
-def made_store(folder: Path, *, networks: int = 14, sweep: int = 60, poisoned: bool = False) -> str:
+def made_store(folder: Path, *, networks: int, sweep: int, poisoned: bool = False) -> str:
     """A filled store in ``folder``; its URL."""
     store = Store(folder / "store.db")
     with store:
-        fill(store, networks, sweep, poisoned=poisoned)
+        fill(store, networks, sweep, poisoned)
     return store.url

@@ -58,14 +58,14 @@ def true_us(kernels: KernelSet, task: Task, slower: float = 0.0) -> float:
 
 
 def observations(
-    count: int, seed: int, task: Task = HERE, noise: float = 0.02, slower: float = 0.0
+    count: int, seed: int, task: Task = HERE, slower: float = 0.0
 ) -> list[Observation]:
     """Networks of the law measured with noise on one task."""
     draw = np.random.default_rng(seed)
     result = []
     for i in range(count):
         kernels = kernel_set(table(draw), DEVICES[task.device], task.precision)
-        latency = true_us(kernels, task, slower) * float(np.exp(noise * draw.standard_normal()))
+        latency = true_us(kernels, task, slower) * float(np.exp(0.02 * draw.standard_normal()))
         result.append(Observation(kernels, task, latency, f"net{seed}-{i}"))
     return result
 
