@@ -20,6 +20,7 @@ from hybridlat.model.fit import FitConfig
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import silent
 from hybridlat.store import Store
+from tests.cli.shell import call
 from tests.evaluation.made_networks import HERE, THERE, fill, networks, with_twins
 
 COUNT = 24
@@ -160,6 +161,11 @@ def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path
     assert {HERE, other} <= set(evaluate.known_targets(store))
     evaluation = _judge(store.url, [other, HERE], baselines=[])
     assert evaluation.rows[0].reason and evaluation.rows[1].regime == "unseen"
+
+
+def test_networks_alone_need_no_training(url: str) -> None:
+    words = ("train", "--target", str(HERE), "--store", url, "--no-track", "--json")
+    assert call(*words).body["accepted"] is False
 
 
 @pytest.mark.parametrize(

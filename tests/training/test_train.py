@@ -170,16 +170,6 @@ def test_how_many_intervals_must_hold(inside: int, count: int, expected: bool) -
     assert candidate.holds([Prediction("n", 1.0, 1.0, each) for each in bounds], 0.9) == expected
 
 
-@pytest.mark.usefixtures("made")
-def test_a_failed_installation_leaves_the_alias(
-    tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(train, "install", gone)
-    with pytest.raises(ConnectionError):
-        _train(tracked, tmp_path / "models", track=True)
-    assert not _champion(tracked)
-
-
 def test_few_records_start_from_the_shipped_models(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
