@@ -120,12 +120,10 @@ class HeldOutLaws:
         made: dict[str, list[HeldOut]] = {regime: [] for regime in self.folds}
         for regime, drawn in self.folds.items():
             for draw, folds in enumerate(drawn):
-                known: list[NetworkPrediction | None] = [None] * len(folds)
-                numbers = np.unique(folds).tolist()
+                of_rows, numbers = np.full(len(folds), None), np.unique(folds).tolist()
                 for number in numbers:
-                    mine = np.flatnonzero(folds == number)
-                    for i, one in zip(mine, answers[regime, draw, number], strict=True):
-                        known[i] = one
+                    of_rows[folds == number] = answers[regime, draw, number]
+                known = of_rows.tolist()
                 calibrations = {n: self.calibration(folds != n, known) for n in numbers}
                 made[regime].append(HeldOut(folds, known, calibrations))
         return made
@@ -155,13 +153,12 @@ class HeldOutLaws:
     def foretold(self) -> Answers:
         """What the laws without its device answer for every row."""
         devices = np.array([row.target.device for row in self.records.rows])
-        answers: list[NetworkPrediction | None] = [None] * len(devices)
+        answers = np.full(len(devices), None)
         for device in np.unique(devices).tolist():
             mine, law = np.flatnonzero(devices == device).tolist(), self.without(device)
             if law is not None:
-                for i, one in zip(mine, self.records.predict(law, mine), strict=True):
-                    answers[i] = one
-        return answers
+                answers[mine] = self.records.predict(law, mine)
+        return list(answers)
 
     def errors(self, answers: Answers) -> Array:
         """(log-errors, standard deviations) of every row; NaN where there is no answer."""
