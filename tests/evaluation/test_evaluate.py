@@ -130,6 +130,7 @@ def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     assert set(rows) == {(r, method) for r in regimes for method in ("hybridlat", "roofline")}
     whole, gated = rows[f"cells@{largest}", "hybridlat"], rows["gated_cells@20%", "hybridlat"]
     assert (whole.networks, whole.cells) == (0, count - largest)
+    assert (whole.score.coverage or 0) > 0.7
     assert 0 < (gated.score.rmspe or 0) < (whole.score.rmspe or 0)
     assert gated.score.measured_share == pytest.approx(0.2, abs=0.03)
 
