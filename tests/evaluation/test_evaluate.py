@@ -133,6 +133,11 @@ def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     assert (whole.score.coverage or 0) > 0.7
     assert 0 < (gated.score.rmspe or 0) < (whole.score.rmspe or 0)
     assert gated.score.measured_share == pytest.approx(0.2, abs=0.03)
+    before, after = (r.predictions for r in evaluation.reports[0].results[:2])
+    widths: dict[bool, list[float]] = {True: [], False: []}
+    for one, then in zip(before, after, strict=True):
+        widths[then.measured_share > 0].append(np.divide(*(one.interval_us or (1.0, 1.0))))
+    assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])  # low over high: the least certain
 
 
 def test_our_model_alone_is_not_fitted_twice(tmp_path: Path, fits: list[list[str]]) -> None:
