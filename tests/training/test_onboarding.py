@@ -102,6 +102,7 @@ class Played:
     ) -> list[Measurement]:  # fmt: skip
         del on_progress
         assert settings.budget_s is not None
+        assert len(requests) == 1 or not self.needs_network  # a run of many cannot be cut
         began, records = self.now_s, []
         for request in requests:
             if self.now_s - began >= settings.budget_s:
@@ -178,6 +179,13 @@ def test_a_network_that_takes_a_quarter_of_the_time_left_is_left_out(
     done = collect(played, many_nets, tmp_path, 30.0)
     assert "net8" not in played.names
     assert "1 network did not fit into the budget" in done.notes
+
+
+def test_what_needs_its_network_is_measured_one_by_one(
+    played: Played, many_nets: Path, tmp_path: Path
+) -> None:
+    played.needs_network = True
+    assert collect(played, many_nets, tmp_path, 150.0, most_kernels=2).networks > 1
 
 
 class Refusing(Measurer):
