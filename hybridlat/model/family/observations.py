@@ -179,7 +179,7 @@ class TaskNetwork(NamedTuple):
         whole_us = float((device_us**power + uses_us[HOST_ROW] ** power) ** (1 / power))
         device_share = device_us / whole_us
         uses_us[HOST_ROW] = whole_us - device_us
-        shares = uses_us / whole_us * device_share ** (power - 1)
+        shares = uses_us * (device_share ** (power - 1) / whole_us)
         shares[HOST_ROW] = 1 - device_share**power
         equation = shares.astype(np.float32) @ self.points
         return LinearNetwork(float(np.log(whole_us)), shares, equation, uses_us)
