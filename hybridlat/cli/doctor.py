@@ -10,11 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
-
 from hybridlat import __version__
 from hybridlat.cli import options
-from hybridlat.cli.output import console, on_message, print_json
+from hybridlat.cli.options import command
+from hybridlat.cli.output import UNTRUSTED, Run, console, print_json
 from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
 from hybridlat.engines.host import LoadMeter, cpu, cpu_environment
@@ -30,7 +29,6 @@ from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
 
 CHECKUP_FORMAT = 1
-CANNOT = 3
 NOISY_SHARE = 0.02
 """Visits that differ by more than this need many repetitions."""
 _SYSTEM_FILES = {
@@ -54,11 +52,8 @@ class _Problems(list[Facts]):
 _TIMING = "How long to time the machine; 0 leaves that out."
 
 
-@click.command()
-@options.time_limit(_TIMING, type=SECONDS, default="20s", show_default=True)
-@options.use("store json")
-@click.pass_context
-def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bool) -> None:
+@command(options.time_limit(_TIMING, type=SECONDS, default="20s", show_default=True), "store json")
+def doctor(run: Run) -> int:
     """Say what this machine can measure, how steadily, what is held where, and what is wrong.
 
     \b
@@ -67,12 +62,12 @@ def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bo
 
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
-    checkup = _checkup(store, time_limit, on_message(as_json))
-    if as_json:
+    checkup = _checkup(run.store, run.time_limit, run.on_message)
+    if run.as_json:
         print_json(checkup)
     else:
         _print(checkup)
-    ctx.exit(0 if checkup["can_measure"] else CANNOT)
+    return 0 if checkup["can_measure"] else UNTRUSTED
 
 
 def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:

@@ -7,14 +7,12 @@ import re
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.options import Documents
-from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import SHARE
+from hybridlat.cli.options import command
+from hybridlat.cli.output import Run, aside, console
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
@@ -25,39 +23,14 @@ from hybridlat.store.place import without_password
 _LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPTS)$")
 """Variables by which the environment would have MLflow's server listen elsewhere, or to others."""
 _TARGETS = "Evaluate this target; may be repeated. Every target with records unless given."
-_TOLERANCE = "Tolerance that the gate works towards; may be repeated."
 
 
-@click.command()
-@options.target_option(_TARGETS, "targets", multiple=True)
-@options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option(
-    "--tolerance",
-    "tolerances",
-    type=SHARE,
-    multiple=True,
-    default=("5%",),
-    metavar="SHARE",
-    show_default=True,
-    help=_TOLERANCE,
+@command(
+    options.target_option(_TARGETS, "targets", multiple=True),
+    options.nets("Evaluate only the networks named as the ONNX files of DIR."),
+    "tolerances baseline everything draws markdown device store seed two_jobs no_track json",
 )
-@options.use("baseline")
-@click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
-@options.use("draws markdown device store seed two_jobs no_track json")
-def evaluate(
-    targets: Sequence[str],
-    nets: Path | None,
-    tolerances: Sequence[float],
-    baselines: Sequence[str],
-    draws: int,
-    everything: bool,
-    markdown: str | None,
-    store: str | None,
-    seed: int,
-    jobs: int,
-    no_track: bool,
-    as_json: bool,
-) -> None:
+def evaluate(run: Run) -> None:
     """Evaluate predictions on held-out networks, beside other methods, from the records alone.
 
     Each regime says what is known of the networks that are tested: `measured` (all cells),
@@ -72,36 +45,37 @@ def evaluate(
     hybridlat evaluate --target epyc-26-2/onnxruntime-1.31/fp32/1t --nets DIR
     hybridlat evaluate --all
     """
-    documents = Documents(as_json, markdown)
+    names = None if run.nets is None else [path.stem for path in sorted(run.nets.glob("*.onnx"))]
     chosen = evaluation.EvaluationOptions(
-        tolerances=tolerances,
-        baselines=None if not baselines else [b for b in baselines if b != "no"],
-        networks=None if nets is None else [path.stem for path in sorted(nets.glob("*.onnx"))],
-        seed=seed,
-        draws=draws,
-        track=not no_track,
+        baselines=[b for b in run.baselines if b != "no"] if run.baselines else None,
+        networks=names,
+        track=not run.no_track,
+        **run.among("tolerances seed draws"),
     )
     rows: list[ResultRow] = []
 
     def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:
         rows.extend(new)
-        if not documents.fill_standard_output:
-            show(new, report, everything)
+        if not run.prints_document:
+            show(new, report, run.everything)
 
     try:
-        with fitted_by(jobs):
+        with fitted_by(run.jobs):
             evaluation.evaluate_targets(
-                targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
+                run.targets,
+                chosen,
+                store=run.store,
+                on_message=run.on_message,
+                on_evaluated=judged,
             )
     finally:
         # What was judged before an interruption or a failure is not lost.
         judged_any = any(not row.reason for row in rows)
-        if judged_any and not everything and not documents.fill_standard_output:
+        if judged_any and not run.everything and not run.prints_document:
             console().print(leaderboard.legend(rows), style="dim")
         if rows:
-            documents.write_tables(lambda: leaderboard.markdown(rows) + "\n")
-            if as_json:
-                print_json([row.to_json() for row in rows])
+            run.write_tables(markdown=lambda: leaderboard.markdown(rows) + "\n")
+            run.show([row.to_json() for row in rows])
 
 
 def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: bool) -> None:
@@ -117,9 +91,8 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
         aside(note)
 
 
-@click.command()
-@options.use("store")
-def mlflow(store: str | None) -> None:
+@command("store")
+def mlflow(run: Run) -> None:
     """Show in a browser what evaluate and train recorded, the newest run first.
 
     Becomes MLflow's server of the runs of MLFLOW_TRACKING_URI, else of those of the file beside the
@@ -130,7 +103,7 @@ def mlflow(store: str | None) -> None:
     hybridlat mlflow
     """
     aside("opening MLflow")
-    url = store or default_url()
+    url = run.store or default_url()
     uri = tracking.tracking_uri(url)
     with tracking.opened(url) as experiment:
         page = f"/#/experiments/{experiment}/runs?viewStateShareKey={tracking.VIEW}"

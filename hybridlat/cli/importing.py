@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from hybridlat.cli import options
-from hybridlat.cli.output import ProgressShown, aside, print_json
+from hybridlat.cli.options import INPUT, WHERE, command, option
+from hybridlat.cli.output import ProgressShown, Run, aside
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.estimate.surprise import contradictions, surprises
@@ -33,8 +33,8 @@ _SHOWN, _FAR = 5, "{:,} more are as far off (--json)"  # values named for each r
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
 PLAN, PACKS = "plan", "packs"
 _OF: Mapping[str, Sequence[str]] = {
-    "columns": ["networks"],
     "nets": importers.TABLES,
+    "columns": ["networks"],
     "target": importers.TABLES,
 }
 """Which contents an option is for."""
@@ -44,25 +44,21 @@ _FROM = (
     "What PATH is, if its look does not say: networks (a table of whole networks), trtexec (its "
     "logs), or what an importer of another package reads."
 )
+_COLUMNS = "A table's columns, as TOML."
+_TARGET = "Target of what a table or log does not state."
 _NETS = "ONNX files of a table's or log's networks."
 
 
-@click.command(name="import")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_PATH)
-@click.option("--from", "data_set", metavar="NAME", help=_FROM)
-@click.option("--nets", metavar="DIR", type=_PATH, help=_NETS)
-@click.option("--columns", metavar="FILE", type=_PATH, help="A table's columns, as TOML.")
-@click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
-@options.use("store json")
-def import_(
-    paths: tuple[Path, ...],
-    data_set: str | None,
-    nets: Path | None,
-    columns: Path | None,
-    target: str | None,
-    store: str | None,
-    as_json: bool,
-) -> None:
+@command(
+    click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_PATH),
+    option("--from", "data_set", group=INPUT, metavar="NAME", help=_FROM),
+    option("--nets", group=INPUT, metavar="DIR", type=_PATH, help=_NETS),
+    option("--columns", group=INPUT, metavar="FILE", type=_PATH, help=_COLUMNS),
+    option("--target", group=WHERE, metavar="TARGET", help=_TARGET),
+    "store json",
+    name="import",
+)
+def import_(run: Run) -> None:
     """Import plans that were measured, packs, tables or trtexec logs.
 
     What lies at PATH decides how it is read. What the store has already is not added twice. See
@@ -73,19 +69,20 @@ def import_(
     hybridlat store import a-pack --store team.db
     hybridlat import latencies.csv --nets DIR --target t4/tensorrt/fp16
     """
+    paths, data_set = run.paths, run.data_set
     kinds = {data_set or _kind_of(path): path for path in paths}
     if len(kinds) > 1:
         mixed = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
         raise InputError(f"these are {mixed}: import each kind by a command of its own")
     (kind,) = kinds
-    for name, value in (("nets", nets), ("columns", columns), ("target", target)):
-        if value is not None and kind not in _OF[name]:
-            contents = " and ".join(_NAMES[one] for one in _OF[name])
+    for name, contents_of in _OF.items():
+        if getattr(run, name) is not None and kind not in contents_of:
+            contents = " and ".join(_NAMES[one] for one in contents_of)
             raise click.UsageError(f"--{name} is for {contents}, not for {_NAMES.get(kind, kind)}")
-    default = None if target is None else target_named(target)
-    if target is not None:
-        refuse_chip(target.partition("/")[0].strip(), device_sheets.names())
-    with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
+    default = None if run.target is None else target_named(run.target)
+    if default is not None:
+        refuse_chip(run.target.partition("/")[0].strip(), device_sheets.names())
+    with Store(run.store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         asides = list[str]()
         if kind == PLAN:
             document = _import_plans(opened, paths)
@@ -93,29 +90,15 @@ def import_(
             if kind == "trtexec":
                 read = read_logs(paths, default, tables.board_of)
             else:
-                column_map = ColumnMap() if columns is None else read_column_map(columns)
+                column_map = ColumnMap() if run.columns is None else read_column_map(run.columns)
                 read = read_networks(paths, column_map, default)
-            document, asides = _import_rows(opened, read, nets, default, shown)
+            document, asides = _import_rows(opened, read, run.nets, default, shown)
         else:
             document, asides = _import_records(opened, data_set, paths)
     is_nothing = kind in importers.TABLES and not document["read"]
-    if as_json:
-        print_json(document)
-    elif kind == PLAN:
-        failures = document["failures"]
-        failed = f", {failures} of them failures" if failures else ""
-        counts = f"{document['new']} of {document['records']} records are new"
-        click.echo(f"{counts}{failed}: {', '.join(document['targets'])}")
-    else:
-        new = count_text(document["measurements"], "new record")
-        if kind in importers.TABLES:
-            new = f"{document['measurements']:,} of {document['read']:,} records are new"
-        others = (count_text(document[f"{noun}s"], noun) for noun in ("signature", "breakdown"))
-        lines = [f"{new}, with {' and '.join(others)}", *map("  {}".format, document["targets"])]
-        for line in () if is_nothing else lines:
-            click.echo(line)
-        for sentence in asides:
-            aside(sentence)
+    run.show(document, *([] if is_nothing else _lines(kind, document)))
+    for sentence in () if run.as_json else asides:
+        aside(sentence)
     for left in document.get("left_out", ()):
         if left["reason"] == CONTRADICTION:
             where, value = left["rows"][0]
@@ -123,6 +106,20 @@ def import_(
     if is_nothing:
         rows = count_text(document["rows"], "row")
         raise InputError(f"none of {rows} could be imported: see what was left out")
+
+
+def _lines(kind: str, document: Mapping[str, Any]) -> list[str]:
+    """What people read of an import: how much was new, and of which targets."""
+    if kind == PLAN:
+        failures = document["failures"]
+        failed = f", {failures} of them failures" if failures else ""
+        counts = f"{document['new']} of {document['records']} records are new"
+        return [f"{counts}{failed}: {', '.join(document['targets'])}"]
+    new = count_text(document["measurements"], "new record")
+    if kind in importers.TABLES:
+        new = f"{document['measurements']:,} of {document['read']:,} records are new"
+    others = (count_text(document[f"{noun}s"], noun) for noun in ("signature", "breakdown"))
+    return [f"{new}, with {' and '.join(others)}", *map("  {}".format, document["targets"])]
 
 
 def _kind_of(path: Path) -> str:

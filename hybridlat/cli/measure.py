@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,43 +11,25 @@ from click.core import ParameterSource
 
 from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_host
-from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
-from hybridlat.cli.options import Grouped
-from hybridlat.cli.output import ProgressShown, aside, console, print_json, say, show
-from hybridlat.cli.predict import worst
+from hybridlat.cli.options import command
+from hybridlat.cli.output import UNTRUSTED, Run, aside, console, say, worst
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.named_target import named_target
-from hybridlat.measuring.measurer import MeasureReport, What, unknown_to
+from hybridlat.measuring.measurer import MeasureReport, unknown_to
 from hybridlat.measuring.plans import draft_for
-from hybridlat.measuring.ssh import RemoteHost, Runner, check_target
+from hybridlat.measuring.ssh import RemoteHost, check_target
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.measurement import busiest
 from hybridlat.schema.shown import visible
 from hybridlat.store import Store
 
-FAILED = 3
 
-
-@click.command(cls=Grouped)
-@options.use("networks cells whole remeasure host runner time_limit target device threads store")
-@options.use("batch shape json")
-@click.pass_context
-def measure(
-    ctx: click.Context,
-    batch: int | None,
-    shapes: options.Shapes,
-    networks: Sequence[str],
-    what: What | None,
-    remeasure: bool,
-    host: str | None,
-    runner: Runner,
-    time_limit: float,
-    target: str | None,
-    threads: int | None,
-    store: str | None,
-    as_json: bool,
-) -> None:
+@command(
+    "networks cells whole remeasure host runner time_limit target device threads store",
+    "batch shape json",
+)
+def measure(run: Run) -> int:
     """Measure networks as a whole and by their cells, and keep the records.
 
     Cells and networks are measured in one run unless --cells or --network asks for one of them.
@@ -58,31 +39,30 @@ def measure(
     hybridlat measure a.onnx b.onnx --cells
     hybridlat measure a.onnx --host user@board --target orin-nano/tensorrt/fp16
     """
+    ctx, host, networks = click.get_current_context(), run.host, run.networks
     for name, option in (("runner", "--runner"), ("time_limit", "--time-limit")):
         if host is None and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{option} goes with --host: it is for a run there.", ctx)
-    chosen: dict[str, Any] = {"what": what or "both", "remeasure": remeasure}
-    sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
+    chosen: dict[str, Any] = {"what": run.what or "both", "remeasure": run.remeasure}
+    sizes = run.among("batch shapes")
     codes, objects = {0}, list[dict[str, object]]()
     if host is not None:
-        if target is None:
+        if run.target is None:
             raise InputError(
                 f"--host {host} needs --target: device/runtime/precision, such as "
                 "orin-agx/tensorrt/fp16"
             )
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(**sizes)) for file in files]
-        remote = RemoteHost(host, runner, time_limit, say)
-        with Store(store) as opened:
-            far = measure_on_host(read, named_target(target, opened), opened, remote, **chosen)
+        remote = RemoteHost(host, run.runner, run.time_limit, say)
+        with Store(run.store) as opened:
+            target = named_target(run.target, opened)
+            far = measure_on_host(read, target, opened, remote, **chosen)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
-        codes |= {_print(report, as_json) for report in reports}
+        codes |= {_print(report, run.as_json) for report in reports}
         objects = [*map(as_object, reports)]
     else:
-        with (
-            ProgressShown() as shown,
-            Predictor(target, store=store, threads=threads, progress=shown) as predictor,
-        ):
+        with run.opened(run.target) as (predictor, shown):
             for path in networks:
                 try:
                     report = predictor.measure(path, **chosen, **sizes)
@@ -95,10 +75,9 @@ def measure(
                     continue
                 shown.close()
                 objects.append(as_object(report))
-                codes.add(_print(report, as_json))
-    if as_json:
-        print_json(objects if len(networks) > 1 else objects[0])
-    ctx.exit(worst(codes))
+                codes.add(_print(report, run.as_json))
+    run.show(objects if len(networks) > 1 else objects[0])
+    return worst(codes)
 
 
 _OF_REPORT = ("network", "target", "latency_us", "sum_of_cells_us", "elapsed_s", "known")
@@ -125,7 +104,7 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     for signature, reason in report.failures.items():
         aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
     is_busy = busiest(record.environment for record in report.records) is not None
-    code = FAILED if report.failures or is_busy else 0
+    code = UNTRUSTED if report.failures or is_busy else 0
     if as_json:
         return code
     from rich.text import Text
@@ -146,47 +125,28 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     return code
 
 
-@click.command(cls=Grouped)
-@options.use("networks")
-@options.option(
-    "-o",
-    "--output",
-    "folder",
-    group=options.OUTPUT,
-    required=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Folder to write the plan to.",
+@command(
+    "networks folder",
+    options.target_option("What the other device is: device/runtime/precision.", required=True),
+    "cells whole remeasure device store batch shape json",
 )
-@options.target_option("What the other device is: device/runtime/precision.", required=True)
-@options.use("cells whole remeasure device store batch shape json")
-def plan(
-    batch: int | None,
-    shapes: options.Shapes,
-    networks: Sequence[str],
-    folder: str,
-    target: str,
-    what: What | None,
-    remeasure: bool,
-    store: str | None,
-    as_json: bool,
-) -> None:
+def plan(run: Run) -> None:
     """Write a folder that measures networks on another device: there, sh DIR/run.sh.
 
     \b
     hybridlat plan a.onnx b.onnx --target orin-nano/tensorrt/fp16 -o a-plan
     hybridlat import a-plan
     """
-    with Store(store) as opened:
-        named = named_target(target, opened)
+    with Store(run.store) as opened:
+        named = named_target(run.target, opened)
         check_target(named)
-        files = [onnx_io.load(path) for path in networks]
-        read = [(file.label, file.network(batch, shapes)) for file in files]
-        draft = draft_for(read, named, unknown_to(opened, named, what or "both", remeasure))
-        draft.write(Path(folder))
-    tasks = len(draft.manifest()["tasks"])
-    show(
-        as_json,
+        files = [onnx_io.load(path) for path in run.networks]
+        read = [(file.label, file.network(run.batch, run.shapes)) for file in files]
+        is_unknown = unknown_to(opened, named, run.what or "both", run.remeasure)
+        draft = draft_for(read, named, is_unknown)
+        draft.write(Path(run.folder))
+    folder, tasks = run.folder, len(draft.manifest()["tasks"])
+    run.show(
         {"folder": folder, "target": str(named), "tasks": tasks},
         f"{tasks} measurements planned in {folder} for {named}",
         f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import click
 
+from hybridlat.cli.output import Run
 from hybridlat.cli.param_types import (
     BATCHES,
     BUDGET,
@@ -26,12 +26,11 @@ from hybridlat.cli.param_types import (
 )
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup.named_target import named_target
-from hybridlat.schema.files import write_text
 from hybridlat.schema.target import PRECISIONS
 from hybridlat.store import Store
 
-Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
-F = TypeVar("F", bound=Callable[..., Any])
+Declared: TypeAlias = Callable[[Any], Any]
+"""What declares an argument or an option of a command."""
 _GROUPS = ("What to measure", "Where", "Input", "How sure", "Output", "Other")
 WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER = _GROUPS
 
@@ -44,17 +43,13 @@ class Option(click.Option):
         self.group = group
 
 
-def option(*names: str, **more: Any) -> Callable[[F], F]:
+def option(*names: str, **more: Any) -> Declared:
     """``click.option`` with a ``group``."""
     return click.option(*names, cls=Option, **more)
 
 
 class Grouped(click.Command):
-    """A command whose help has its options in groups; it writes one thing into a file."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        check_outputs(ctx)
-        return super().invoke(ctx)
+    """A command whose help has its options in groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
@@ -75,54 +70,44 @@ def _by_name(
     return named
 
 
-@dataclass(frozen=True)
-class Documents:
-    """What a command writes besides what people read; UsageError for two on standard output."""
+def command(
+    *declared: str | Declared, name: str | None = None, group: click.Group | None = None
+) -> Callable[[Callable[[Run], int | None]], click.Command]:
+    """Makes a command of a function that has a ``Run`` and gives the exit code, None for 0.
 
-    as_json: bool
-    markdown: str | None = None
-    csv: str | None = None
+    What is ``declared`` are the names of shared arguments and options, and others beside them, in
+    the order of the help. The data sheet of ``--device-sheet`` counts while the command runs.
+    """
 
-    def __post_init__(self) -> None:
-        if [self.markdown, self.csv].count("-") + self.as_json > 1:
-            raise click.UsageError("Of --json, --markdown - and --csv - only one can be printed.")
-
-    @property
-    def fill_standard_output(self) -> bool:
-        return self.as_json or "-" in (self.markdown, self.csv)
-
-    def write_tables(self, markdown: Callable[[], str] = str, csv: Callable[[], str] = str) -> None:
-        """Write the Markdown and the CSV to their files; ``-`` is standard output."""
-        for file, text in ((self.markdown, markdown), (self.csv, csv)):
-            if file == "-":
-                click.echo(text(), nl=False)
-            elif file is not None:
-                write_text(file, text())
-
-
-def device(function: F) -> F:
-    """The option ``--device-sheet``: it stands for the targets' device in this command."""
-    sheet = "Data sheet of the target's device, for this command."
-
-    @option("--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(), help=sheet)
-    @wraps(function)
-    def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
-        if device_sheet is not None:
+    def decorated(function: Callable[[Run], int | None]) -> click.Command:
+        @wraps(function)
+        def call(**values: Any) -> None:
             ctx = click.get_current_context()
-            sheet = device_sheets.read(device_sheet, _device_of(ctx, options))
-            ctx.with_resource(device_sheets.with_sheet(sheet))
-        return function(*arguments, **options)
+            check_outputs(ctx)
+            run = Run(values)
+            if (file := values.get("device_sheet")) is not None:
+                sheet = device_sheets.read(file, _device_of(ctx, values))
+                ctx.with_resource(device_sheets.with_sheet(sheet))
+            ctx.exit(function(run) or 0)
 
-    return cast(F, command)
+        each: list[Declared] = []
+        for one in declared:
+            each += map(_NAMED.__getitem__, one.split()) if isinstance(one, str) else [one]
+        for declare in reversed(each):
+            call = declare(call)
+        of: Any = group or click
+        made: click.Command = of.command(name=name, cls=Grouped)(call)
+        return made
+
+    return decorated
 
 
-def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
-    targets = options.get("targets")
-    if "target" in options:
-        targets = () if options["target"] is None else (options["target"],)
-    if targets is None:
+def _device_of(ctx: click.Context, values: Mapping[str, Any]) -> str | None:
+    """The device of the targets; None for a command that takes no target."""
+    if not {"target", "targets"} & values.keys():
         return None
-    with Store(options.get("store")) as store:
+    targets = values.get("targets") or [*filter(None, [values.get("target")])]
+    with Store(values.get("store")) as store:
         devices = sorted({named_target(target, store).device for target in targets})
     if not devices:
         raise click.UsageError(
@@ -135,27 +120,22 @@ def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
     return devices[0]
 
 
-def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
+def target_option(words: str, *names: str, **more: Any) -> Declared:
     """``--target``, with these words of help."""
     more |= {"metavar": "TARGET", "shell_complete": complete_target}
     return option("--target", *names, group=WHERE, help=words, **more)
 
 
-def time_limit(words: str, *names: str, **more: Any) -> Callable[[F], F]:
+def time_limit(words: str, *names: str, **more: Any) -> Declared:
     """``--time-limit``, with these words of help."""
     more = {"type": DURATION, "metavar": "10m", **more}
     return option("--time-limit", *names, help=words, **more)
 
 
-def nets(words: str) -> Callable[[F], F]:
+def nets(words: str) -> Declared:
     """``--nets``, with these words of help."""
     folder = click.Path(exists=True, file_okay=False, path_type=Path)
-    return option("--nets", type=folder, metavar="DIR", help=words)
-
-
-def use(words: str) -> Callable[[F], F]:
-    """The arguments and options of these names, in their order."""
-    return lambda made: reduce(lambda each, word: _NAMED[word](each), reversed(words.split()), made)
+    return option("--nets", group=INPUT, type=folder, metavar="DIR", help=words)
 
 
 _FILE, _OUTPUT = {"metavar": "FILE"}, OutputFile(allow_dash=True)
@@ -170,12 +150,14 @@ _TARGET = (
     "them. This machine's CPU under ONNX Runtime unless given."
 )
 _BATCH = "Size of a free batch dimension (1 unless given)."
-_NAMED: Mapping[str, Callable[[Any], Any]] = {
+_NAMED: Mapping[str, Declared] = {
     "network": click.argument("network", metavar="NET.onnx", type=click.Path()),
     "networks": click.argument("networks", **_FILES),
     "target": target_option(_TARGET),
     "targets": target_option(f"{_TARGET} Several give a table.", "targets", multiple=True),
-    "device": device,
+    "device": option(
+        "--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(),
+        help="Data sheet of the target's device, for this command."),
     "threads": option(
         "--threads", group=WHERE, type=whole(1, 1024), metavar="N",
         help="Threads that the engine computes with (1 unless given)."),
@@ -216,6 +198,9 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
         help="Measure only the cells, one by one."),
     "whole": option(
         "--network", "what", group=WHAT, flag_value="network", help="Measure only whole networks."),
+    "folder": option(
+        "-o", "--output", "folder", group=OUTPUT, required=True, metavar="DIR",
+        type=click.Path(file_okay=False), help="Folder to write the plan to."),
     "remeasure": option(
         "--remeasure", group=WHAT, help="Measure again what the store knows already.", **_FLAG),
     "batch": option("--batch", group=INPUT, type=whole(1), metavar="N", help=_BATCH),
@@ -273,6 +258,11 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
     "baseline": option(
         "--baseline", "baselines", metavar="NAME", multiple=True,
         help="Evaluate this baseline too; may be repeated. All unless given; `no` for none."),
+    "tolerances": option(
+        "--tolerance", "tolerances", type=SHARE, multiple=True, default=("5%",), metavar="SHARE",
+        help="Tolerance that the gate works towards; may be repeated.", **_SHOWN),
+    "everything": option(
+        "--all", "everything", help="Show every regime, method and figure.", **_FLAG),
     "draws": option(
         "--draws", type=whole(1), metavar="N", default=1,
         help="Draw the folds of GPU families N times: figures are the mean, ± their standard "
@@ -286,4 +276,4 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
         help="Seed of all that is random: the same records and seed give the same result.",
         **_SHOWN),
 }  # fmt: skip
-"""What several commands take, by its name."""
+"""What commands take, by its name."""

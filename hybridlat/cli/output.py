@@ -8,8 +8,8 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
+    from hybridlat import Predictor
     from hybridlat.schema.estimate import Estimate
+    from hybridlat.schema.target import Target
 
+OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
+"""Exit codes; of several things that a command does the worst is its own, in ``worst``."""
 WORDS = "hybridlat.words"
 """Where a context keeps the words of the command line."""
 _SILENT_S = 1.0  # what is done by then needs no progress
@@ -53,14 +57,9 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def write_page(file: str, estimates: Sequence[Estimate], **more: Any) -> None:
-    """Write the page of ``--html``; its foot has the command, less passwords of databases."""
-    from hybridlat.report.views import page  # few ask for a page
-    from hybridlat.store.place import without_password
-
-    words = click.get_current_context().meta.get(WORDS, ())
-    command = shlex.join(["hybridlat", *map(without_password, words)])
-    write_text(file, page(estimates, command=command, **more))
+def worst(codes: set[int]) -> int:
+    """The exit code of several networks: bad input before doubt before over the limit."""
+    return next(code for code in (BAD_INPUT, UNTRUSTED, OVER, 0) if code in codes)
 
 
 def print_json(value: object) -> None:
@@ -68,18 +67,73 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, allow_nan=False, indent=2))
 
 
-def show(as_json: bool, document: object, *lines: object) -> None:
-    """The JSON document, or the lines that people read in its place."""
-    if as_json:
-        print_json(document)
-    else:
-        for text in lines:
-            echo(text)
+class Run:
+    """One call of a command: the values of its options by their names, and what it writes.
 
+    UsageError for two documents on standard output.
+    """
 
-def on_message(as_json: bool) -> OnMessage:
-    """Progress as sentences on standard error; none beside JSON."""
-    return silent if as_json else aside
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        printed = [values.get("markdown"), values.get("csv")].count("-")
+        if printed + bool(values.get("as_json")) > 1:
+            raise click.UsageError("Of --json, --markdown - and --csv - only one can be printed.")
+        self.prints_document = printed or values.get("as_json")
+        """Whether standard output is for a program, and not for people."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self._values[name]
+
+    def among(self, names: str) -> dict[str, Any]:
+        """The values of these options, of those that the command has."""
+        return {name: self._values[name] for name in names.split() if name in self._values}
+
+    @contextmanager
+    def opened(
+        self, target: str | Target | None, **more: Any
+    ) -> Iterator[tuple[Predictor, ProgressShown]]:
+        """The predictor that the options describe, and what shows its progress."""
+        import hybridlat
+
+        how = self.among("store threads measure tolerance confidence") | more
+        with (
+            ProgressShown().at("reading what is known") as shown,
+            hybridlat.Predictor(target, progress=shown, **how) as predictor,
+        ):
+            yield predictor, shown
+
+    def show(self, document: object, *lines: object) -> None:
+        """The JSON document, or the lines that people read in its place."""
+        if self.as_json:
+            print_json(document)
+        else:
+            for text in lines:
+                echo(text)
+
+    def write_tables(self, csv: Callable[[], str] = str, markdown: Callable[[], str] = str) -> None:
+        """Write the CSV and the Markdown to their files; ``-`` is standard output."""
+        for name, text in (("markdown", markdown), ("csv", csv)):
+            file = self._values.get(name)
+            if file == "-":
+                click.echo(text(), nl=False)
+            elif file is not None:
+                write_text(file, text())
+
+    def write_page(self, estimates: Sequence[Estimate], **more: Any) -> None:
+        """Write the page of ``--html``; its foot has the command, less passwords of databases."""
+        if self.html is None or not estimates:
+            return
+        from hybridlat.report.views import page  # few ask for a page
+        from hybridlat.store.place import without_password
+
+        words = click.get_current_context().meta.get(WORDS, ())
+        command = shlex.join(["hybridlat", *map(without_password, words)])
+        write_text(self.html, page(estimates, command=command, **more))
+
+    @property
+    def on_message(self) -> OnMessage:
+        """Progress as sentences on standard error; none beside JSON."""
+        return silent if self.as_json else aside
 
 
 class ProgressShown(AbstractContextManager["ProgressShown"]):

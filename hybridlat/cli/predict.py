@@ -3,64 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import click
 
 import hybridlat
-from hybridlat.cli import options
-from hybridlat.cli.options import Documents, Grouped
-from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
+from hybridlat.cli.options import command
+from hybridlat.cli.output import (
+    OVER,
+    UNTRUSTED,
+    ProgressShown,
+    Run,
+    aside,
+    console,
+    echo,
+    print_json,
+    worst,
+)
 from hybridlat.errors import HybridlatError
+from hybridlat.graph.network import Shapes
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import budget_text, percent_text, verdict_text, why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import part_text
-from hybridlat.schema.target import Target
 
-OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 MOST_DOUBTS = 3  # of a kind that are printed
 MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
 WIDE = ("rough", "order of magnitude")
 
 
-@contextmanager
-def opened(
-    target: str | Target | None = None, **chosen: Any
-) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
-    """The predictor that the options of a command describe, and what shows its progress."""
-    with (
-        ProgressShown().at("reading what is known") as shown,
-        hybridlat.Predictor(target, progress=shown, **chosen) as predictor,
-    ):
-        yield predictor, shown
-
-
-@click.command(cls=Grouped)
-@options.use("networks targets device threads store batches shape tolerance confidence measure")
-@options.use("known max_latency jobs json html markdown csv every_cell")
-@click.pass_context
-def predict(
-    ctx: click.Context,
-    /,
-    networks: Sequence[str],
-    targets: Sequence[str],
-    batches: Sequence[int] | None,
-    shapes: options.Shapes,
-    latencies: Mapping[str, float],
-    budget: tuple[str, float] | None,
-    jobs: int,
-    as_json: bool,
-    html: str | None,
-    markdown: str | None,
-    csv: str | None,
-    every_cell: bool,
-    **chosen: Any,
-) -> None:
+@command(
+    "networks targets device threads store batches shape tolerance confidence measure",
+    "known max_latency jobs json html markdown csv every_cell",
+)
+def predict(run: Run) -> int:
     """Predict the latency of networks, and where the time goes.
 
     The name of a shipped network stands for its file: `hybridlat examples` lists them. Several
@@ -76,25 +53,24 @@ def predict(
     --max-latency lies within the interval, --tolerance is not kept, a cell has no latency, or
     measurements are of no use.
     """
-    documents = Documents(as_json, markdown, csv)
-    each_target = tuple(dict.fromkeys(targets)) or (None,)
-    if latencies and len(each_target) > 1:
+    networks, each_target = run.networks, tuple(dict.fromkeys(run.targets)) or (None,)
+    if run.latencies and len(each_target) > 1:
         raise click.UsageError("--known is a latency on one target: give one --target.")
     names = [target or "this machine" for target in each_target]
-    table = PredictionTable(networks, batches or (None,), names)
+    table = PredictionTable(networks, run.batches or (None,), names)
     shows_cells = len(table.batches) * len(names) == 1
-    quiet = documents.fill_standard_output
+    quiet = run.prints_document
     for k, target in enumerate(each_target):
         try:
-            with opened(target, **chosen) as (predictor, shown):
-                predictor.give(latencies, batch=batches, shapes=shapes)
+            with run.opened(target) as (predictor, shown):
+                predictor.give(run.latencies, batch=run.batches, shapes=run.shapes)
                 for j, batch in enumerate(table.batches):
                     results = predictor.predict_many(
                         networks,
                         batch=batch,
-                        shapes=shapes,
+                        shapes=run.shapes,
                         describe=True,
-                        jobs=jobs,
+                        jobs=run.jobs,
                         errors="return",
                     )
                     for i, network in enumerate(networks):
@@ -104,12 +80,12 @@ def predict(
                         result = next(results)
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
-                        answer = _keep(table, (i, j, k), result, budget)
+                        answer = _keep(table, (i, j, k), result, run.budget)
                         if isinstance(answer, Estimate) and shows_cells and not quiet:
                             if len(table.estimates()) > 1:
                                 click.echo()
-                            print_estimate(console(), answer, every_cell=every_cell)
-                if shows_cells and (hint := _advise(predictor, table, shapes)) and not quiet:
+                            print_estimate(console(), answer, every_cell=run.every_cell)
+                if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
                     echo(hint)
         except HybridlatError as error:
             if len(each_target) == 1:
@@ -121,13 +97,12 @@ def predict(
         aside(f"{failed} of {table.size} predictions failed, the others are complete")
     if not quiet and not shows_cells:
         table.print(console())
-    if as_json:
+    if run.as_json:
         objects = table.to_json()
         print_json(objects[0] if table.size == 1 else objects)
-    if html is not None and estimates:
-        write_page(html, estimates)
-    documents.write_tables(table.markdown, table.csv)
-    ctx.exit(_exit_code(table, shown=shows_cells and not quiet))
+    run.write_page(estimates)
+    run.write_tables(table.csv, table.markdown)
+    return _exit_code(table, shown=shows_cells and not quiet)
 
 
 def _keep(
@@ -149,7 +124,7 @@ def _keep(
     return answer
 
 
-def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: options.Shapes) -> str:
+def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: Shapes) -> str:
     """Which known latency would narrow wide intervals, a remark of that network; or nothing."""
     answers = [(place, one) for place, one in table.rows() if isinstance(one, Estimate)]
     wide = [(place, one) for place, one in answers if one.grade in WIDE]
@@ -196,11 +171,6 @@ def _exit_code(table: PredictionTable, *, shown: bool) -> int:
     return worst(codes)
 
 
-def worst(codes: set[int]) -> int:
-    """The exit code of several networks: bad input before doubt before over the limit."""
-    return next(code for code in (BAD_INPUT, UNTRUSTED, OVER, 0) if code in codes)
-
-
 def doubt_of(estimate: Estimate) -> tuple[int, str]:
     """The exit code of an estimate, and why it is not sure enough for what was asked."""
     if estimate.verdict == "over":
@@ -210,24 +180,11 @@ def doubt_of(estimate: Estimate) -> tuple[int, str]:
     return (UNTRUSTED, budget_text(estimate)) if estimate.verdict == "unsure" else (0, "")
 
 
-@click.command(cls=Grouped)
-@options.use("networks targets device threads store batch shape tolerance confidence measure")
-@options.use("known max_slower json html every_cell")
-@click.pass_context
-def compare(
-    ctx: click.Context,
-    /,
-    batch: int | None,
-    shapes: options.Shapes,
-    latencies: Mapping[str, float],
-    networks: Sequence[str],
-    targets: Sequence[str],
-    max_slower: float | None,
-    as_json: bool,
-    html: str | None,
-    every_cell: bool,
-    **chosen: Any,
-) -> None:
+@command(
+    "networks targets device threads store batch shape tolerance confidence measure",
+    "known max_slower json html every_cell",
+)
+def compare(run: Run) -> int:
     """Compare networks: which is faster, by how much, and which cells make the difference.
 
     The first is what the others are compared with. Several targets compare each network on all of
@@ -241,21 +198,20 @@ def compare(
     Exit codes: 0 done, 1 over --max-slower (the whole interval of the ratio), 2 bad input, 3 not
     sure enough.
     """
-    each_target = list(dict.fromkeys(targets)) or None
-    sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
-    with ProgressShown().at(f"predicting {networks[0]} and others") as shown:
+    each_target, max_slower = list(dict.fromkeys(run.targets)) or None, run.max_slower
+    how = run.among("batch shapes store threads measure tolerance confidence")
+    with ProgressShown().at(f"predicting {run.networks[0]} and others") as shown:
         comparison = hybridlat.compare(
-            networks, each_target, known=latencies, progress=shown, **sizes, **chosen
+            run.networks, each_target, known=run.latencies, progress=shown, **how
         )
     estimates, ratios = comparison.estimates, comparison.ratios
-    if as_json:
+    if run.as_json:
         print_json(comparison.to_json())
     else:
-        comparison.print(console(), every_cell=every_cell)
-    if html is not None:
-        write_page(html, estimates, comparison=comparison)
+        comparison.print(console(), every_cell=run.every_cell)
+    run.write_page(estimates, comparison=comparison)
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
-    for estimate in doubtful if as_json else ():  # people have read it beside the table
+    for estimate in doubtful if run.as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate)}")
     codes = {UNTRUSTED if doubtful else 0}
     for estimate, ratio in zip(estimates, ratios, strict=True):
@@ -265,4 +221,4 @@ def compare(
             low, high = (percent_text(end - 1, 0) for end in ratio.interval)
             verb = "is" if is_sure else "may be"
             aside(f"{estimate.network} {verb} slower than the first: {low} to {high} more")
-    ctx.exit(worst(codes))
+    return worst(codes)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 import hybridlat
-from hybridlat.cli import options
-from hybridlat.cli.options import Documents, Grouped
-from hybridlat.cli.output import ProgressShown, aside, console, print_json, write_page
-from hybridlat.cli.predict import OVER, UNTRUSTED, opened
+from hybridlat.cli.options import command
+from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
 from hybridlat.report.explain import layers_of
 from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
@@ -21,24 +18,12 @@ _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for 
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
 
 
-@click.command(cls=Grouped)
-@options.use("network")
-@click.argument("pattern", default="*")
-@options.use("precision store batch shape fps max_latency confidence json html csv every_row")
-@click.pass_context
-def recommend(
-    ctx: click.Context,
-    /,
-    network: str,
-    pattern: str,
-    fps: float | None,
-    budget: tuple[str, float] | None,
-    as_json: bool,
-    html: str | None,
-    csv: str | None,
-    every_row: bool,
-    **chosen: Any,
-) -> None:
+@command(
+    "network",
+    click.argument("pattern", default="*"),
+    "precision store batch shape fps max_latency confidence json html csv every_row",
+)
+def recommend(run: Run) -> int:
     """Rank the GPUs that keep a budget for NET.onnx: every device and mode with a data sheet.
 
     PATTERN is of devices, under TensorRT, or of targets. Those that keep the budget come first,
@@ -51,19 +36,19 @@ def recommend(
 
     Exit codes: 0 some keep it, 1 none does, 2 bad input, 3 some may.
     """
-    documents = Documents(as_json, csv=csv)
-    if fps is not None and budget is not None:
+    if run.fps is not None and run.budget is not None:
         raise click.UsageError("Give one budget: --fps or --max-latency.")
-    limit: dict[str, Any] = dict([budget] if budget else [("fps", fps)])
+    how = dict([run.budget or ("fps", run.fps)])
+    how |= run.among("precision store batch shapes confidence")
     with ProgressShown().at("looking at every GPU"):
-        estimates = hybridlat.recommend(network, pattern, **limit, **chosen)
+        estimates = hybridlat.recommend(run.network, run.pattern, **how)
     kept = [one for one in estimates if one.verdict != "over"]
-    shown = estimates if every_row else (kept or estimates)[:_ROWS]
+    shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]
-    if as_json:
+    if run.as_json:
         bodies = [one.to_json() for one in estimates]
         print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
-    elif not documents.fill_standard_output:
+    elif not run.prints_document:
         out = console()
         choice_table(shown, wide=out.width >= _WIDE).print(out)
         if left := len(estimates) - len(shown):
@@ -73,27 +58,13 @@ def recommend(
             out.print(f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
         if len({one.basis for one in shown}) > 1:
             out.print("Rows that rest on different things do not compare closely.")
-    if html is not None:
-        write_page(html, shown, choice=choice_table(shown, wide=True))
-    documents.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
-    ctx.exit(0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER)
+    run.write_page(shown, choice=choice_table(shown, wide=True))
+    run.write_tables(lambda: csv_of(map(record_of, estimates)))
+    return 0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER
 
 
-@click.command(cls=Grouped)
-@options.use("network target device threads store measured layers known batch shape json")
-@click.pass_context
-def explain(
-    ctx: click.Context,
-    /,
-    network: str,
-    measured: float | str,
-    layers: str | None,
-    batch: int | None,
-    shapes: options.Shapes,
-    latencies: Mapping[str, float],
-    as_json: bool,
-    **chosen: Any,
-) -> None:
+@command("network target device threads store measured layers known batch shape json")
+def explain(run: Run) -> int:
     """Say whether a measured latency is normal, and which circumstance explains it best.
 
     Suspects are predicted as the network is: another precision, power mode, batch, size or number
@@ -106,38 +77,27 @@ def explain(
 
     Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
     """
-    with opened(**chosen, measure="never") as (predictor, shown):
-        shown.at(f"explaining {network}")
-        predictor.give(latencies, batch=batch, shapes=shapes)
-        explanation = predictor.explain(network, measured, batch=batch, shapes=shapes)
-    profile = None if layers is None else layers_of(explanation.estimate, layers)
-    if as_json:
+    sizes = run.among("batch shapes")
+    with run.opened(run.target, measure="never") as (predictor, shown):
+        shown.at(f"explaining {run.network}")
+        predictor.give(run.latencies, **sizes)
+        explanation = predictor.explain(run.network, run.measured, **sizes)
+    profile = None if run.layers is None else layers_of(explanation.estimate, run.layers)
+    if run.as_json:
         print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
     else:
         click.echo(str(explanation))
         if profile is not None:
             click.echo()
             profile.table().print(console())
-    ctx.exit(UNTRUSTED if explanation.verdict == "not explained" else 0)
+    return UNTRUSTED if explanation.verdict == "not explained" else 0
 
 
-@click.command(cls=Grouped)
-@options.use("network target device threads store size width batch_curve shape tolerance")
-@options.use("confidence measure json html csv")
-@click.pass_context
-def sweep(
-    ctx: click.Context,
-    /,
-    network: str,
-    size: Sequence[float] | None,
-    width: Sequence[float] | None,
-    batch: Sequence[float] | None,
-    shapes: options.Shapes,
-    as_json: bool,
-    html: str | None,
-    csv: str | None,
-    **chosen: Any,
-) -> None:
+@command(
+    "network target device threads store size width batch_curve shape tolerance",
+    "confidence measure json html csv",
+)
+def sweep(run: Run) -> int:
     """Show one network's latency over batches, input sizes or widths, its flat parts and steps.
 
     flat: the lower value saves less than 2 %. step: more is paid than along the whole curve.
@@ -151,26 +111,24 @@ def sweep(
 
     Exit codes: 0 done, 2 bad input, 3 a value cannot be had, or is not to be trusted.
     """
-    documents = Documents(as_json, csv=csv)
-    several = batch if batch and len(batch) > 1 else None
-    axes: dict[Any, Sequence[float] | None] = {"size": size, "width": width, "batch": several}
+    batch = run.batch or ()
+    axes: dict[Any, Any] = {"size": run.size, "width": run.width, "batch": batch[1:] and batch}
     curves = [(over, values) for over, values in axes.items() if values]
     if len(curves) != 1:
         raise click.UsageError("Give one of --size, --width and --batch with two values or more.")
     ((over, values),) = curves
     one = None if over == "batch" or not batch else int(batch[0])
-    with opened(**chosen) as (predictor, shown):
-        shown.at(f"predicting {network} over {over}")
-        curve = predictor.sweep(network, over, values, batch=one, shapes=shapes)
+    with run.opened(run.target) as (predictor, shown):
+        shown.at(f"predicting {run.network} over {over}")
+        curve = predictor.sweep(run.network, over, values, batch=one, shapes=run.shapes)
     estimates = list(curve.estimates.values())
-    if as_json:
+    if run.as_json:
         print_json(curve.to_json())
-    elif not documents.fill_standard_output:
+    elif not run.prints_document:
         curve.table().print(console())
     if curve.refused:
         aside(curve.left_out)
-    if html is not None:
-        write_page(html, estimates, sweep=Curve(over, list(curve.estimates), curve.table()))
-    documents.write_tables(csv=curve.to_csv)
+    run.write_page(estimates, sweep=Curve(over, list(curve.estimates), curve.table()))
+    run.write_tables(curve.to_csv)
     doubtful = curve.refused or not all(estimate.trusted for estimate in estimates)
-    ctx.exit(UNTRUSTED if doubtful else 0)
+    return UNTRUSTED if doubtful else 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import asdict
-from typing import Any
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.importing import import_
-from hybridlat.cli.output import ProgressShown, aside, console, print_json, show
+from hybridlat.cli.options import command, option
+from hybridlat.cli.output import BAD_INPUT, ProgressShown, Run, aside, console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.named_target import named_target
@@ -20,7 +19,6 @@ from hybridlat.schema.shown import visible
 from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
-DAMAGED = 2
 _OLDER = "Drop what was kept longer ago than this; 90d unless given."
 
 
@@ -37,18 +35,17 @@ def store() -> None:
 store.add_command(import_)
 
 
-@store.command()
-@options.use("store json")
-def stats(store: str | None, as_json: bool) -> None:
+@command("store json", group=store)
+def stats(run: Run) -> None:
     """Show what the store holds of each target.
 
     \b
     hybridlat store stats --store team.db
     """
-    with Store(store) as opened:
+    with Store(run.store) as opened:
         rows = opened.stats()
         url = opened.place.address
-    if as_json:
+    if run.as_json:
         targets = [{**asdict(row), "target": str(row.target)} for row in rows]
         print_json({"store": url, "targets": targets})
         return
@@ -66,33 +63,32 @@ def stats(store: str | None, as_json: bool) -> None:
     out.print(visible(url), style="dim")
 
 
-@store.command()
-@click.argument("folder", type=click.Path(file_okay=False))
-@options.target_option("Only this target; all of the store unless given.")
-@click.option("--source", default="", help="Where the records come from, in words.")
-@click.option("--licence", default="", help="Under what terms they may be used.")
-@click.option("--anonymous", is_flag=True, help="Leave out what names a person or a machine.")
-@options.use("store json")
-def export(folder: str, target: str | None, store: str | None, as_json: bool, **how: Any) -> None:
+@command(
+    click.argument("folder", type=click.Path(file_okay=False)),
+    options.target_option("Only this target; all of the store unless given."),
+    option("--source", default="", help="Where the records come from, in words."),
+    option("--licence", default="", help="Under what terms they may be used."),
+    option("--anonymous", is_flag=True, help="Leave out what names a person or a machine."),
+    "store json",
+    group=store,
+)
+def export(run: Run) -> None:
     """Write the records as packs, a folder for each target.
 
     \b
     hybridlat store export packs
     hybridlat store export packs --target v100/tensorrt/fp16 --anonymous
     """
-    with Store(store) as opened:
-        chosen = None if target is None else named_target(target, opened)
-        packs = opened.export(folder, chosen, **how)
+    with Store(run.store) as opened:
+        chosen = None if run.target is None else named_target(run.target, opened)
+        packs = opened.export(run.folder, chosen, **run.among("source licence anonymous"))
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
-    show(as_json, [str(pack) for pack in packs], *packs)
+    run.show([str(pack) for pack in packs], *packs)
 
 
-@store.command()
-@click.argument("packs", nargs=-1, type=click.Path())
-@options.use("store json")
-@click.pass_context
-def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json: bool) -> None:
+@command(click.argument("packs", nargs=-1, type=click.Path()), "store json", group=store)
+def check(run: Run) -> int:
     """Check the store, or the packs in the folders PACKS, for damage.
 
     Every hash, format and range is checked. Ends with 2 if anything is wrong, and says what.
@@ -102,35 +98,30 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
     hybridlat store check a-pack
     """
     with ProgressShown().at("checking every record"):
-        if packs:
-            problems = [problem for pack in packs for problem in check_pack(pack)]
-            checked = count_text(len(packs), "pack")
+        if run.packs:
+            problems = [problem for pack in run.packs for problem in check_pack(pack)]
+            checked = count_text(len(run.packs), "pack")
         else:
-            with Store(store) as opened:
+            with Store(run.store) as opened:
                 if not opened.place.exists:
                     raise StoreError(f"there is no store {opened.place.address} to check")
                 problems = opened.check()
                 records = sum(row.records for row in opened.stats()) if not problems else 0
                 checked = f"{count_text(records, 'record')} in {opened.place.address}"
     sound = f"{checked}: every hash, format and range checked, nothing wrong"
-    show(as_json, [asdict(problem) for problem in problems], *([*map(str, problems)] or [sound]))
-    ctx.exit(DAMAGED if problems else 0)
+    run.show([asdict(problem) for problem in problems], *([*map(str, problems)] or [sound]))
+    return BAD_INPUT if problems else 0
 
 
-@store.command()
-@options.target_option("Records of this target; of all unless given.")
-@click.option("--since", type=MOMENT, help="Records measured at this time (UTC) or later.")
-@click.option("--until", type=MOMENT, help="Records measured before this time (UTC).")
-@click.option("--yes", is_flag=True, help="Remove them without asking.")
-@options.use("store json")
-def forget(
-    target: str | None,
-    since: datetime.datetime | None,
-    until: datetime.datetime | None,
-    yes: bool,
-    store: str | None,
-    as_json: bool,
-) -> None:
+@command(
+    options.target_option("Records of this target; of all unless given."),
+    option("--since", type=MOMENT, help="Records measured at this time (UTC) or later."),
+    option("--until", type=MOMENT, help="Records measured before this time (UTC)."),
+    option("--yes", is_flag=True, help="Remove them without asking."),
+    "store json",
+    group=store,
+)
+def forget(run: Run) -> None:
     """Remove the records of a target or a time, as those of a busy hour.
 
     It says how many, and asks. Whole networks, cells and layers go for good, and what was cached
@@ -140,22 +131,23 @@ def forget(
     hybridlat store forget --target v100/tensorrt/fp16
     hybridlat store forget --since 2026-11-21T14:00 --until 2026-11-21T15:00 --yes
     """
-    if target is None and since is None and until is None:
+    since, until = run.since, run.until
+    if run.target is None and since is None and until is None:
         raise click.UsageError("say which records: give --target, --since or --until")
-    if as_json and not yes:
+    if run.as_json and not run.yes:
         raise click.UsageError("--json needs --yes: it cannot ask for confirmation")
-    with Store(store) as opened:
-        chosen = None if target is None else named_target(target, opened)
+    with Store(run.store) as opened:
+        chosen = None if run.target is None else named_target(run.target, opened)
         planned = opened.forget(chosen, since, until, dry_run=True)
         if not planned.records:
             raise StoreError("the store has no such records: see hybridlat store stats")
         question = f"Remove {_removal_text(planned)} from {opened.place.address} for good?"
-        if not yes and not _confirmed(question):
+        if not run.yes and not _confirmed(question):
             aside("nothing was removed")
             return
         removed = opened.forget(chosen, since, until)
     document = {**asdict(removed), "records": removed.records}
-    show(as_json, document, f"{_removal_text(removed)} removed")
+    run.show(document, f"{_removal_text(removed)} removed")
 
 
 def _confirmed(question: str) -> bool:
@@ -173,14 +165,14 @@ def _removal_text(removal: Removal) -> str:
     return f"{count_text(removal.records, 'record')} ({parts})"
 
 
-@store.command()
-@click.option("--older-than", type=DURATION, default="90d", metavar="90d", help=_OLDER)
-@click.option("--max-mb", type=whole(0), metavar="MB", help="Drop the oldest beyond this size.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
-@options.use("store json")
-def gc(
-    older_than: float, max_mb: int | None, dry_run: bool, store: str | None, as_json: bool
-) -> None:
+@command(
+    option("--older-than", type=DURATION, default="90d", metavar="90d", help=_OLDER),
+    option("--max-mb", type=whole(0), metavar="MB", help="Drop the oldest beyond this size."),
+    option("--dry-run", is_flag=True, help="Only say what would be dropped."),
+    "store json",
+    group=store,
+)
+def gc(run: Run) -> None:
     """Delete cached data; measurements are kept.
 
     Dropped are damaged and old entries of the cache, and the oldest beyond a size.
@@ -188,10 +180,11 @@ def gc(
     \b
     hybridlat store gc --older-than 30d --dry-run
     """
-    most = None if max_mb is None else max_mb * 1_000_000
-    with Store(store) as opened:
-        swept = opened.cache_sweep(older_than_s=older_than, max_bytes=most, dry_run=dry_run)
-    did = "would be dropped" if dry_run else "dropped"
+    most = None if run.max_mb is None else run.max_mb * 1_000_000
+    how = {"older_than_s": run.older_than, "max_bytes": most, "dry_run": run.dry_run}
+    with Store(run.store) as opened:
+        swept = opened.cache_sweep(**how)
+    did = "would be dropped" if run.dry_run else "dropped"
     dropped = f"{swept.dropped:,} cached texts ({swept.dropped_bytes / 1e6:,.1f} MB) {did}"
     kept = f"{swept.kept:,} ({swept.kept_bytes / 1e6:,.1f} MB) kept"
-    show(as_json, {**asdict(swept), "dry_run": dry_run}, f"{dropped}, {kept}")
+    run.show({**asdict(swept), "dry_run": run.dry_run}, f"{dropped}, {kept}")

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import ProgressShown, console, echo, print_json
+from hybridlat.cli.options import command, option
+from hybridlat.cli.output import ProgressShown, Run, console, echo, print_json
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
@@ -33,11 +34,12 @@ _OUTPUT = "Folder to write the ONNX files to; their names are listed without."
 _ALL = "Also list the GPUs that are predicted by data sheet alone."
 
 
-@click.command()
-@click.argument("device", required=False)
-@options.use("device store json")
-@click.option("--all", "every_device", is_flag=True, help=_ALL)
-def targets(device: str | None, store: str | None, as_json: bool, every_device: bool) -> None:
+@command(
+    click.argument("device", required=False),
+    "device store json",
+    option("--all", "every_device", is_flag=True, help=_ALL),
+)
+def targets(run: Run) -> None:
     """List the targets that can be predicted: all that are known, or those of DEVICE.
 
     \b
@@ -47,8 +49,10 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     hybridlat targets --all --json
     """
     with ProgressShown().at("looking at what is known"):
-        known, families = target_list.list_targets(store, device), [] if device else family_heads()
-    if as_json:
+        device, every_device = run.device, run.every_device
+        known = target_list.list_targets(run.store, device)
+        families = [] if device else family_heads()
+    if run.as_json:
         every = target_list.by_data_sheet(known) if every_device and not device else []
         print_json([asdict(info) for info in (*known, *every)])
         return
@@ -117,10 +121,11 @@ def _interval_text(info: target_list.TargetInfo) -> str:
     return text
 
 
-@click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-o", "--output", type=_FOLDER, metavar="DIR", help=_OUTPUT)
-def examples(names: Sequence[str], output: Path | None) -> None:
+@command(
+    click.argument("names", nargs=-1, metavar="[NAME]..."),
+    option("-o", "--output", type=_FOLDER, metavar="DIR", help=_OUTPUT),
+)
+def examples(run: Run) -> None:
     """List the shipped networks, or write them as ONNX files: architectures, without weights.
 
     A listed name stands wherever a NET.onnx may. All are written unless names are given, and files
@@ -131,27 +136,26 @@ def examples(names: Sequence[str], output: Path | None) -> None:
     hybridlat predict resnet18
     hybridlat examples resnet18 mobilenetv2_100 -o nets
     """
-    known = shipped_networks()
-    unknown = [name for name in names if name not in known]
+    known, output = shipped_networks(), run.output
+    unknown = [name for name in run.names if name not in known]
     if unknown:
         raise InputError(f"unknown example {unknown[0]!r}; choose from {', '.join(known)}")
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-    for name in names or known:
+    for name in run.names or known:
         if output is not None:
             (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
         echo(name if output is None else output / f"{name}.onnx")
 
 
-@click.command()
-@options.use("network")
-@options.target_option(
-    "device/runtime/precision: which engine lowers, and for what.", required=True
+@command(
+    "network",
+    options.target_option(
+        "device/runtime/precision: which engine lowers, and for what.", required=True
+    ),
+    "device batch shape json",
 )
-@options.use("device batch shape json")
-def lower(
-    network: str, target: str, batch: int | None, shapes: options.Shapes, as_json: bool
-) -> None:
+def lower(run: Run) -> None:
     """Show the kernels an engine makes of a network, the operators of each, and the cells.
 
     \b
@@ -160,8 +164,8 @@ def lower(
     """
     from rich.text import Text
 
-    named = named_target(target)
-    read = read_network(network, batch, shapes)
+    named = named_target(run.target)
+    read = read_network(run.network, run.batch, run.shapes)
     lowered = registry.lower(read, named)
     differing = _differing(read, lowered, named)
     names = [node.name for node in read.nodes]
@@ -173,8 +177,8 @@ def lower(
             differs = None if differing is None else bool(differing & set(origins))
             kernels.append({"cell": number, "op": op, "nodes": nodes, "engine_differs": differs})
     removed = [names[i] for i in lowered.removed]
-    if as_json:
-        body = {"network": network, "by": lowered.by, "kernels": kernels}
+    if run.as_json:
+        body = {"network": run.network, "by": lowered.by, "kernels": kernels}
         print_json(body | {"removed": removed, "warnings": list(lowered.warnings)})
         return
     counts = f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')}"

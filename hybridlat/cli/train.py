@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-
-import click
 
 from hybridlat.cli import options
-from hybridlat.cli.options import option
-from hybridlat.cli.output import ProgressShown, aside, on_message, show
-from hybridlat.cli.predict import opened
+from hybridlat.cli.options import command, option
+from hybridlat.cli.output import UNTRUSTED, ProgressShown, Run, aside
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.named_target import known_target, named_target
@@ -30,28 +26,17 @@ _TARGET = "device/runtime/precision[/threads]: `hybridlat targets` lists them."
 _PULL = "Install the champion that MLflow's registry has of the target, and train nothing."
 _BUDGET = "How long to measure, training included: 10m, 1h30m."
 _FULL = "Measure everything even where another version of the engine is known on this device."
-REFUSED = 3
 FEW = 10
 """Whole networks of another version that tell as much of it as a model."""
 
 
-@click.command()
-@options.target_option(_TARGET, required=True)
-@options.use("device store out seed jobs no_track")
-@option("--pull", "is_pulled", is_flag=True, help=_PULL)
-@options.use("json")
-@click.pass_context
-def train(
-    ctx: click.Context,
-    target: str,
-    store: str | None,
-    out: Path | None,
-    seed: int,
-    jobs: int,
-    no_track: bool,
-    is_pulled: bool,
-    as_json: bool,
-) -> None:
+@command(
+    options.target_option(_TARGET, required=True),
+    "device store out seed jobs no_track",
+    option("--pull", "is_pulled", is_flag=True, help=_PULL),
+    "json",
+)
+def train(run: Run) -> int:
     """Train a model of a target on its records, and promote it if it is not worse than the old.
 
     Both are judged on the same held-out networks: by RMSPE, and by whether intervals hold. A model
@@ -64,25 +49,23 @@ def train(
     hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t --out models --no-track
     hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t --pull
     """
-    if is_pulled:
-        with Store(store) as records:
-            named = named_target(target, records)
-        pulled = pull(named, out, store=store)
+    with Store(run.store) as records:
+        named = (named_target if run.is_pulled else known_target)(run.target, records)
+    if run.is_pulled:
+        pulled = pull(named, run.out, store=run.store)
         words = "{target}: {reason}", "  model {model_hash} in {folder}"
-        show(as_json, {"format": 1, **pulled}, *(text.format(**pulled) for text in words))
-        return
-    chosen = TrainingOptions(out, seed=seed, track=not no_track)
-    with Store(store) as records:
-        named = known_target(target, records)
+        run.show({"format": 1, **pulled}, *(text.format(**pulled) for text in words))
+        return 0
+    chosen = TrainingOptions(run.out, seed=run.seed, track=not run.no_track)
     try:
-        with fitted_by(jobs):
-            trained = train_target(named, chosen, store=store, on_message=on_message(as_json))
+        with fitted_by(run.jobs):
+            trained = train_target(named, chosen, store=run.store, on_message=run.on_message)
     except NothingToTrain as why:
         document = {"format": 1, "target": str(named), "accepted": False, "reason": str(why)}
-        show(as_json, document, why)
-        return
-    show(as_json, json_object(trained), *_lines(trained))
-    ctx.exit(REFUSED if trained.folder is None else 0)
+        run.show(document, why)
+        return 0
+    run.show(json_object(trained), *_lines(trained))
+    return UNTRUSTED if trained.folder is None else 0
 
 
 def _lines(trained: Trained) -> Iterator[str]:
@@ -104,25 +87,13 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
     return {**fields, "scores": scores, "folder": str(value.folder) if value.folder else None}
 
 
-@click.command()
-@options.time_limit(_BUDGET, "--budget", "time_limit", required=True)
-@options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
-@option("--full", is_flag=True, help=_FULL)
-@options.use("target device threads store out seed no_track json")
-@click.pass_context
-def onboard(
-    ctx: click.Context,
-    time_limit: float,
-    nets: Path | None,
-    full: bool,
-    target: str | None,
-    threads: int | None,
-    store: str | None,
-    out: Path | None,
-    seed: int,
-    no_track: bool,
-    as_json: bool,
-) -> None:
+@command(
+    options.time_limit(_BUDGET, "--budget", "time_limit", required=True),
+    options.nets("ONNX files to measure; those shipped with hybridlat unless given."),
+    option("--full", is_flag=True, help=_FULL),
+    "target device threads store out seed no_track json",
+)
+def onboard(run: Run) -> int:
     """Learn this machine within a time limit: measure what there is time for, then train.
 
     Networks with their cells and random kernels are measured once each, in the order they are
@@ -136,17 +107,17 @@ def onboard(
     hybridlat onboard --time-limit 30m
     hybridlat onboard --time-limit 1h30m --nets DIR --threads 4
     """
-    chosen = OnboardingOptions(time_limit, store, nets, seed=seed)
-    training = TrainingOptions(out, seed=seed, track=not no_track)
-    engine = resolve(None if target is None else named_target(target), threads)
+    chosen = OnboardingOptions(run.time_limit, run.store, run.nets, seed=run.seed)
+    training = TrainingOptions(run.out, seed=run.seed, track=not run.no_track)
+    engine = resolve(None if run.target is None else named_target(run.target), run.threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
-    onboarded = None if full else _by_another_version(engine.target, chosen)
+    onboarded = None if run.full else _by_another_version(run, engine.target, chosen)
     if onboarded is None:
-        measurer, messages = Measurer(engine.backend), on_message(as_json)
+        measurer = Measurer(engine.backend)
         with ProgressShown() as shown:
-            measured = onboarding.measure_target(measurer, chosen, shown, messages)
-            onboarded = onboarding.train_on(measured, training, store, messages)
+            measured = onboarding.measure_target(measurer, chosen, shown, run.on_message)
+            onboarded = onboarding.train_on(measured, training, run.store, run.on_message)
     for note in onboarded.notes:
         aside(note)
     counts = f"{count_text(onboarded.networks, 'network')} and "
@@ -154,13 +125,13 @@ def onboard(
     counts += f"{count_text(onboarded.kernels, 'random kernel')} measured now"
     line = f"{onboarded.target}: {counts}, in {onboarded.elapsed_s:.0f} s"
     trained = () if onboarded.trained is None else _lines(onboarded.trained)
-    show(as_json, json_object(onboarded), line, *trained)
-    ctx.exit(0 if onboarded.accepted else REFUSED)
+    run.show(json_object(onboarded), line, *trained)
+    return 0 if onboarded.accepted else UNTRUSTED
 
 
-def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded | None:
+def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> Onboarded | None:
     """The networks answered from another version of the engine; None where none is known."""
-    with opened(target, store=chosen.store, settings=chosen.settings) as (predictor, _):
+    with run.opened(target, threads=None, settings=chosen.settings) as (predictor, _):
         data = predictor.sessions.first.data
         others = [each for each in data.other_versions if each.model or each.networks >= FEW]
         if data.model is not None or not others:
