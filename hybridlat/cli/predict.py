@@ -114,7 +114,6 @@ def _keep(
     """One more answer, held against the budget; an error of one of several is printed once."""
     errors = {str(one) for one in table.answers.values() if isinstance(one, HybridlatError)}
     if isinstance(answer, Estimate):
-        table.targets[place[2]] = answer.target
         answer = answer.against(**dict([budget])) if budget else answer
     elif table.size == 1:  # it is the command's
         raise answer

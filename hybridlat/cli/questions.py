@@ -12,7 +12,6 @@ from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, con
 from hybridlat.report.explain import layers_of
 from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
-from hybridlat.report.views import Curve
 
 _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
@@ -128,7 +127,7 @@ def sweep(run: Run) -> int:
         curve.table().print(console())
     if curve.refused:
         aside(curve.left_out)
-    run.write_page(estimates, sweep=Curve(over, list(curve.estimates), curve.table()))
+    run.write_page(estimates, sweep=curve)
     run.write_tables(curve.to_csv)
     doubtful = curve.refused or not all(estimate.trusted for estimate in estimates)
     return UNTRUSTED if doubtful else 0

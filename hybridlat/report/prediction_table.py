@@ -58,9 +58,10 @@ class PredictionTable:
 
     def print(self, console: Console) -> None:
         """One row for each network, batch and target; what is doubtful carries a question mark."""
-        if len(self.targets) == 1:
-            console.print(Text(f"on {self.targets[0]}", "bold"))
-        self._brief().print(console)
+        targets = {self._target(place) for place in self.answers}
+        if len(targets) == 1:
+            console.print(Text(f"on {min(targets)}", "bold"))
+        self._brief(len(targets) == 1).print(console)
         budgets = dict.fromkeys(latency_text(e.max_latency_us) for e in self.estimates())
         if budgets.keys() - {NOTHING}:
             console.print(Text(f"against {', '.join(budgets)}", "dim"))
@@ -75,10 +76,10 @@ class PredictionTable:
     def csv(self) -> str:
         """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
         records = []
-        for (i, j, k), answer in self.rows():
-            own = record_of(answer) if isinstance(answer, Estimate) else self._failed((i, j, k))
+        for place, answer in self.rows():
+            own = record_of(answer) if isinstance(answer, Estimate) else self._failed(place)
             record: dict[str, object] = dict.fromkeys(COLUMNS) | own
-            records.append(record | {"network": self.networks[i], "target": self.targets[k]})
+            records.append(record | {"network": self.networks[place[0]]})
         return csv_of(records)
 
     def to_json(self) -> list[dict[str, object]]:
@@ -87,18 +88,27 @@ class PredictionTable:
         return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in answers]
 
     def _failed(self, place: Place) -> dict[str, object]:
-        i, j, k = place
-        body = {"network": self.networks[i], "target": self.targets[k], "batch": self.batches[j]}
-        return {**body, "latency_us": None, "error": str(self.answers[place])}
+        body = {"network": self.networks[place[0]], "target": self._target(place)}
+        error = {"latency_us": None, "error": str(self.answers[place])}
+        return {**body, "batch": self.batches[place[1]], **error}
+
+    def _target(self, place: Place) -> str:
+        """Its own: that of a file of another precision differs; errors have that of the column."""
+        answer = self.answers[place]
+        if isinstance(answer, Estimate):
+            return answer.target
+        column = (one for at, one in self.answers.items() if at[2] == place[2])
+        targets = (one.target for one in column if isinstance(one, Estimate))
+        return next(targets, self.targets[place[2]])
 
     def _whole(self) -> Table:
         rows = [
-            [self.networks[i], self._batch_text(i, j), self.targets[k], *_figures(answer)]
-            for (i, j, k), answer in self.rows()
+            [self.networks[at[0]], self._batch_text(*at[:2]), self._target(at), *_figures(answer)]
+            for at, answer in self.rows()
         ]
         return Table(_COLUMNS, rows)
 
-    def _brief(self) -> Table:
+    def _brief(self, alone: bool) -> Table:
         """For a terminal: short names, and nothing that all rows or the one above say."""
         names = [PurePath(network).stem for network in self.networks]
         short = names if len(set(names)) == len(names) else self.networks
@@ -106,7 +116,6 @@ class PredictionTable:
             ["" if j or k else short[i], "" if k else row[1], *row[2:]]
             for ((i, j, k), _), row in zip(self.rows(), self._whole().rows, strict=True)
         ]
-        alone = len(self.targets) == 1
         left_out = {"target": alone, "throughput": not alone, "batch": len(self.batches) == 1}
         return Table(_COLUMNS, rows).without(left_out | _empty_columns(self.estimates()))
 

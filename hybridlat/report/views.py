@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
 from functools import cache
 from importlib.metadata import version
@@ -28,6 +28,8 @@ from hybridlat.schema.shown import part_text, visible
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
+
+    from hybridlat.report.sweep import Sweep
 
 
 def line(estimate: Estimate) -> str:
@@ -139,20 +141,11 @@ _STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
-@dataclass(frozen=True)
-class Curve:
-    """How estimates are drawn ``over`` their ``values``, with their ``table`` below."""
-
-    over: str
-    values: Sequence[float]
-    table: Table
-
-
 def page(
     estimates: Sequence[Estimate],
     *,
     command: str = "",
-    sweep: Curve | None = None,
+    sweep: Sweep | None = None,
     choice: Table | None = None,
     comparison: Comparison | None = None,
 ) -> str:
@@ -169,7 +162,8 @@ def page(
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
     if sweep is not None:
-        parts.append(_drawn(estimates, range(len(estimates)), sweep))
+        values, table = list(sweep.estimates), sweep.table()
+        parts.append(_drawn(estimates, range(len(estimates)), sweep.over, values, table))
     elif choice is not None:
         budget = estimates[0].max_latency_us
         against = "" if budget is None else f" against {units.latency_text(budget)}"
@@ -180,8 +174,8 @@ def page(
         parts.append(_comparison(comparison or Comparison(tuple(estimates))))
     for positions in curves_of(estimates) if sweep is None else ():
         batches = [estimates[i] for i in positions]
-        curve = Curve("batch", [one.batch for one in batches], table_of(batches))
-        parts.append(_drawn(batches, positions, curve))
+        values = [one.batch for one in batches]
+        parts.append(_drawn(batches, positions, "batch", values, table_of(batches)))
     if choice is None:
         parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
     networks = [
@@ -245,15 +239,22 @@ def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
     return [[i for _, i in curve] for curve in batches if len(curve) > 1]
 
 
-def _drawn(estimates: Sequence[Estimate], positions: Sequence[int], curve: Curve) -> str:
-    points, values = " ".join(map(str, positions)), " ".join(map(str, curve.values))
-    name = estimates[0].network.removesuffix(f" at {curve.over} {curve.values[0]:g}")
-    plural = "es" if curve.over == "batch" else "s"
+def _drawn(
+    estimates: Sequence[Estimate],
+    positions: Sequence[int],
+    over: str,
+    values: Sequence[float],
+    table: Table,
+) -> str:
+    """Estimates drawn ``over`` their ``values``, and their ``table`` below."""
+    points, numbers = " ".join(map(str, positions)), " ".join(map(str, values))
+    name = estimates[0].network.removesuffix(f" at {over} {values[0]:g}")
+    plural = "es" if over == "batch" else "s"
     return (
-        f"<section>\n<h1>{escape(name)} over {curve.over}{plural}</h1>\n"
+        f"<section>\n<h1>{escape(name)} over {over}{plural}</h1>\n"
         f'<p class="hint">on {escape(estimates[0].target)}</p>\n'
-        f'<figure data-curve="{points}" data-over="{curve.over}" data-values="{values}" hidden>'
-        f'<div class="plot"></div></figure>\n{curve.table.page()}</section>'
+        f'<figure data-curve="{points}" data-over="{over}" data-values="{numbers}" hidden>'
+        f'<div class="plot"></div></figure>\n{table.page()}</section>'
     )
 
 
