@@ -29,23 +29,27 @@ def table(*names: str) -> None:
     Path("t.csv").write_text("network,target,batch,latency_ms,source\n" + lines)
 
 
-def test_rows_are_imported_once_and_the_rest_is_listed() -> None:
-    table("net", "other")
-    first, again = (
-        run_import("t.csv", "--nets", "nets"),
-        run_import("t.csv", "--nets", "nets", "--json"),
-    )
+def test_rows_are_imported_once_and_the_rest_is_listed_by_reason() -> None:
+    table("a", "a", "a", "b", "net", "c", "d", "e", "f", "f")
+    words = ("t.csv", "--nets", "nets", "--target", "t4/tensorrt-8.6/fp32")
+    first, again = run_import(*words), run_import(*words, "--json")
     assert first.exit_code == again.exit_code == 0, first.stderr
     assert first.stdout.startswith("1 of 1 records are new")
     document = json.loads(again.stdout)
-    assert (document["rows"], document["read"]) == (2, 1)
+    assert (document["rows"], document["read"]) == (10, 1)
     assert not any(document[name] for name in ("measurements", "signatures", "breakdowns"))
     assert document["targets"] == ["t4/tensorrt-8.6/fp16"]
-    assert document["left_out"][0]["rows"] == [["t.csv, row 2", "other"]]
-    assert "t4/tensorrt-8.6/fp16" in first.stdout
-    assert f"1 row left out: {NO_FILE}: t.csv, row 2: other" in first.stderr
+    assert document["left_out"][0]["rows"][3] == ["t.csv, row 4", "b"]
+    stated = "t4/tensorrt-8.6/fp32 are kept as they state it: t4/tensorrt-8.6/fp16"
+    assert f"rows that state another target than {stated}" in first.stderr
+    rows = "row 1: a (×3); t.csv, row 4: b; t.csv, row 6: c; t.csv, row 7: d; t.csv, row 8: e"
+    assert f"9 rows left out: {NO_FILE}: t.csv, {rows}; and 1 more" in first.stderr
     with Store("s.db") as opened:
         assert opened.check() == []
+    none = run_import("t.csv")
+    assert "10 rows left out: the network's ONNX file is needed" in none.stderr
+    assert isinstance(none.exception, InputError)
+    assert "none of 10 rows could be imported" in str(none.exception)
 
 
 def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
@@ -67,30 +71,6 @@ def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
     assert far in known.stderr  # of packs too, before they are known
 
 
-def test_rows_of_another_target_than_the_stated_one_are_named() -> None:
-    table("net")
-    done = run_import("t.csv", "--nets", "nets", "--target", "t4/tensorrt-8.6/fp32")
-    stated = "t4/tensorrt-8.6/fp32 are kept as they state it: t4/tensorrt-8.6/fp16"
-    assert f"rows that state another target than {stated}" in done.stderr
-
-
-def test_rows_that_say_the_same_are_named_once() -> None:
-    table("a", "a", "a", "b", "net", "c", "d", "e", "f", "f")
-    rows = (
-        "t.csv, row 1: a (×3); t.csv, row 4: b; t.csv, row 6: c; t.csv, row 7: d; t.csv, row 8: e"
-    )
-    left_out = f"9 rows left out: {NO_FILE}: {rows}; and 1 more"
-    assert left_out in run_import("t.csv", "--nets", "nets").stderr
-
-
-def test_nothing_imported_is_an_error() -> None:
-    table("net", "other")
-    done = run_import("t.csv")
-    assert "2 rows left out: the network's ONNX file is needed" in done.stderr
-    assert isinstance(done.exception, InputError)
-    assert "none of 2 rows could be imported" in str(done.exception)
-
-
 def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     (folder / "u.csv").write_text("net,ms\nnet,3\n")
     (folder / "v.csv").write_text("net,ms\nnet,4\n")
@@ -104,28 +84,23 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     (folder / "w.csv").write_text(table)
     done = run_import("w.csv", "--nets", "nets", "--target", "t4/torch-2.4/fp32")
     assert "v100-ultra has no data sheet: is it v100? Else write" in done.stderr
+    done = run_import("w.csv", "--nets", "nets", "--target", "Orin/tensorrt-8.6/fp16")
+    assert "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano" in str(done.exception)
 
 
-def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
+def test_what_another_package_reads_is_imported_once_or_named_where_it_fails(folder: Path) -> None:
     (folder / "lines.txt").write_text("10 11 -1 nan")
     first, again = (call(*FAKE_IMPORT, "--json").body for _ in range(2))
     counts = {"read": 2, "measurements": 2, "breakdowns": 0, "signatures": 1}
     counts["skipped"] = {"latency is not a positive number": 2}  # type: ignore[assignment]
     assert first == counts | {"targets": [str(fake_importer.TARGET)], "surprising": []}
     assert again == {**first, "measurements": 0, "signatures": 0}
-
-
-def test_one_row_that_is_left_out_is_one_row(folder: Path) -> None:
     (folder / "lines.txt").write_text("10 -1")
     assert "1 row left out: latency is not a positive number" in call(*FAKE_IMPORT).err
-
-
-def test_an_importer_that_fails_is_named_with_its_package(folder: Path) -> None:
     (folder / "lines.txt").write_text("ten")
     failure = call(*FAKE_IMPORT, code=2).err
     assert "importer fake of tests.fakes.fake_importer failed over lines.txt" in failure
     assert "ValueError: could not convert string to float: 'ten'" in failure
-    assert "defect in hybridlat" not in failure
 
 
 def test_each_kind_is_known_by_its_look(folder: Path) -> None:
@@ -157,12 +132,6 @@ LOG = """\
 [I] Input binding for {} with dimensions 2x3x32x32 is created.
 [I] GPU Compute Time: min = 1.0 ms, max = 1.9 ms, mean = 1.3 ms, median = 1.2 ms
 """
-
-
-def test_a_chip_of_several_boards_is_no_target() -> None:
-    Path("t.csv").write_text("network,latency_ms\nnet,2.1\n")
-    done = run_import("t.csv", "--nets", "nets", "--target", "Orin/tensorrt-8.6/fp16")
-    assert "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano" in str(done.exception)
 
 
 def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) -> None:

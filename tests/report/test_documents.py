@@ -6,18 +6,20 @@ import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
 import hybridlat
 from hybridlat.cli.output import print_json
+from hybridlat.errors import InputError
 from hybridlat.report.compare import Comparison, cell_differences
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import PredictionTable
 from hybridlat.report.table import Table, titled
 from hybridlat.report.terminal import print_estimate, printed
 from hybridlat.report.units import Ratio, ratio_to
-from hybridlat.report.views import curves_of, headings, page
+from hybridlat.report.views import headings, page
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import Estimates
 from tests.report.estimates import described, long_tail, residual, untrusted
@@ -118,102 +120,47 @@ def test_words_can_be_read_in_both_colour_schemes_and_on_paper(ink: str, papers:
             assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)
 
 
-def test_no_name_ends_the_data_of_the_script() -> None:
-    odd = replace(described(), network="</script><b>&\u2028")
-    text = page([odd])
-    assert Page(text).open == [] and Page(text).tags.count("b") == 0
-    held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
-    assert held is not None and json.loads(held[1])["networks"][0]["network"] == odd.network
-
-
-def test_curves_are_of_one_network_on_one_target_by_batch() -> None:
-    one = residual()
-    other = replace(one, target="h100/tensorrt/fp16")
-    estimates = [replace(one, batch=4), one, other, replace(one, batch=2, latency_us=None)]
-    assert curves_of(estimates) == [[1, 3, 0]]
-    assert 'data-curve="1 3 0"' in page(estimates)
-    for words in ("over batches</h1>", "side by side</h1>"):
-        assert words in page(estimates) and words not in page([one])
-
-
-def odd_names() -> Estimate:
-    cells = list(residual().cells)
-    cells[3] = replace(cells[3], reason="predicted from <its> kin")
-    removed = ("Dropout_7", "odd <name>")
-    return replace(residual(), cells=tuple(cells), removed=removed, constants=1)
-
-
-@pytest.mark.parametrize(
-    ("estimate", "words"),
-    [
-        (residual(), ["8.12 ms", "7.99 – 8.26 ms", "Conv+Relu ×2 → Conv+Add+Relu", "56.2 %", "×3",
-                      "Dropout_7 was removed by the engine", "GlobalAvgPool → Flatten",
-                      "BN+Relu → Conv"]),
-        (untrusted(), ["odd <b>&.onnx", "at least 50.0 µs", "No model has seen an Einsum.",
-                       "not to be trusted"]),
-        (described(), ["layer1.0–2", "64→128, 3×3/2, 28×28", "compute 100 %", "memory 80 %",
-                       "< 0.001", "Not run: 1 operator without a kernel, 40 operators that only "
-                       "make constants", "what limits it:computememorynot known"]),
-        (odd_names(), ["Not run: 1 operator without a kernel, 1 operator that only makes constants",
-                       "Dropout_7, odd <name>", "Predicted from <its> kin."]),
-    ],
-)  # fmt: skip
-def test_the_page_without_a_script_says_all_of_it(estimate: Estimate, words: list[str]) -> None:
-    parsed = Page(page([estimate]))
-    assert [text for text in words if text not in parsed.text] == []
-    assert ("Not run" in parsed.text) == bool(estimate.removed)
-    # A name is text, not markup.
-    assert not any(tag == "b" and text.startswith("&.onnx") for tag, text in parsed.pieces)
-
-
 COMMAND = "hybridlat plan a.onnx --target l4/tensorrt/fp16 -o plan"
 
 
-def test_a_rough_answer_has_one_box_with_what_to_do_and_intervals_as_ranges() -> None:
+def rough() -> Estimate:
     """A guess for a GPU: lopsided, every cell alike, with remarks of each kind."""
-    cells = [
-        replace(
-            cell, interval_us=(0.53 * (cell.latency_us or 0.0), 1.87 * (cell.latency_us or 0.0))
-        )
-        for cell in residual().cells
-    ]
+    cells = []
+    for cell in residual().cells:
+        us = cell.latency_us or 0.0
+        cells.append(replace(cell, interval_us=(0.53 * us, 1.87 * us)))
+    cells[0] = replace(cells[0], interval_us=(890.0, 910.0))
+    cells[3] = replace(cells[3], reason="predicted from <its> kin")
     warnings = (
         EstimateWarning("file", "No fusion rule covers MaxPool."),
         EstimateWarning("batch-outside", "Batch 1 is outside what is known.", COMMAND),
     )
-    cells[0] = replace(cells[0], interval_us=(890.0, 910.0))
-    rough = replace(residual(), interval_us=(4400.0, 15e3), warnings=warnings, cells=tuple(cells))
-    text = page([rough])
-    (box,) = re.findall(r'<div class="notes.*?</div>', text)
-    assert box.count(f"<pre><code>{COMMAND}</code></pre>") == 1
-    order = ["<b>Rough", "Batch 1 is", "</pre>", "<details><summary>1 note", "MaxPool"]
-    assert sorted(order, key=box.index) == order
-    assert '<span class="grade rough">rough</span>' in text and "not to be trusted" not in text
-    assert '<div class="notes' not in page([long_tail(3)])
-    # A column of sources says nothing where all are the same.
-    assert ">source</th>" in text and ">source</th>" not in page([long_tail(3)])
-    assert ">4.4 – 15.0 ms · 90 % sure<" in text
-    assert all(words in text for words in (">interval</th>", "±1.1 %", "0.80 – 2.81 ms"))
+    answer = replace(residual(), interval_us=(4400.0, 15e3), warnings=warnings, cells=tuple(cells))
+    return replace(answer, removed=("Dropout_7", "odd <name>"), constants=1)
 
 
-def test_the_timeline_holds_every_cell_in_proportion() -> None:
-    cells = residual().cells
-    styles = [value for name, value in Page(page([residual()])).attributes if name == "style"]
-    widths = [float(s.removeprefix("flex:")) for s in styles if s.startswith("flex:")]
-    assert len(widths) == len(cells)
-    assert widths[2] / widths[0] == pytest.approx(cells[2].share / cells[0].share, rel=0.02)
-
-
-def test_differences_hold_every_cell_once_the_largest_first() -> None:
-    unknown, *known = cell_differences([residual(), untrusted()])
-    assert sorted(row.signature[-1] for row in (unknown, *known)) == list("1234567")
-    assert unknown.total_us == [0.0, None]
-    assert known[0].total_us == [4500.0, 0.0] and known[0].count == [3, 0]
-    apart = [row.difference_us for row in known]
-    assert apart == sorted(apart, reverse=True)
+def test_the_page_without_a_script_reads_as_agreed() -> None:
+    """Answers of all kinds, two of one network at two batches, and the comparison of all."""
+    curve = [replace(long_tail(3), batch=4), long_tail(3)]
+    estimates = [rough(), untrusted(), described().against(9000.0), *curve]
+    text = page(estimates)
+    parsed = Page(text)
+    assert parsed.open == []
+    # A name is text, not markup.
+    assert not any(tag == "b" and text.startswith("&.onnx") for tag, text in parsed.pieces)
+    hold_against("page.html", text.partition("<body>")[2].partition("<footer>")[0])
+    for words in ("over batches</h1>", "side by side</h1>"):
+        assert words in text and words not in page(curve[:1])
+    other = replace(curve[0], target="l4/tensorrt/fp16")  # of other batches none is faster
+    assert headings([*curve, other])[2] == "tail.onnx · batch 4 · l4/tensorrt/fp16"
+    assert "against A" in page([rough(), curve[1]])
+    assert "against A" not in page([curve[1], other])
 
 
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
+    unknown, *known = cell_differences([residual(), untrusted()])
+    assert sorted(row.signature[-1] for row in (unknown, *known)) == list("1234567")
+    assert unknown.total_us == [0.0, None] and known[0].total_us == [4500.0, 0.0]
     text = Comparison((residual(), untrusted(), residual())).to_json()
     assert text["format"] == 1
     assert text["speed_up"] == (1.0, None, 1.0)  # a cell of the second has no latency
@@ -223,17 +170,6 @@ def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
     assert Comparison((residual(), twice)).speed_up == pytest.approx((1.0, 0.5))
     ratio = ratio_to(residual(), residual())
     assert ratio is not None and not ratio.is_sure and ratio.probability_faster == 0.5
-
-
-def test_what_tells_estimates_apart_stands_in_their_headings() -> None:
-    one = replace(residual(), batch=1)
-    assert headings([one]) == ["resnet.onnx"]
-    assert headings([one, replace(one, batch=4)])[1] == "resnet.onnx · batch 4"
-    other = replace(one, target="l4/tensorrt/fp16")
-    assert headings([one, other])[1] == "resnet.onnx · l4/tensorrt/fp16"
-    # Networks at different batches are not faster or slower than one another.
-    assert "against A" in page([one, other])
-    assert "against A" not in page([one, replace(other, batch=4)])
 
 
 def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
@@ -288,6 +224,16 @@ def test_cells_of_the_same_modules_and_those_that_read_the_same_are_one_row() ->
     assert not cell_differences([one, replace(other, cells=own)], alike=True)
 
 
+def test_a_file_of_another_precision_has_a_target_of_its_own_in_a_table() -> None:
+    plain, quantised = (replace(residual(), target=f"a/b/{name}") for name in ("fp32", "int8"))
+    answers: Any = {(0, 0, 0): plain, (1, 0, 0): quantised, (2, 0, 0): InputError("no network")}
+    table = PredictionTable(["a", "q", "x"], [None], ["this machine"], answers)
+    rows = [line.split(",")[1] for line in table.csv().splitlines()]
+    assert rows == ["target", "a/b/fp32", "a/b/int8", "a/b/fp32"]
+    assert [body["target"] for body in table.to_json()] == rows[1:]
+    assert "a/b/int8" in table.markdown() and "a/b/int8" in printed(table.print)
+
+
 def test_nothing_that_is_to_be_copied_is_cut_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """However narrow the terminal: it wraps the lines itself, and a pipe has them whole."""
     monkeypatch.setenv("COLUMNS", "60")
@@ -301,7 +247,7 @@ def test_nothing_that_is_to_be_copied_is_cut_or_left_out(monkeypatch: pytest.Mon
         assert all(whole in shown for whole in (name[:-5], target, other.target, "8.12 ms", "good"))
 
 
-EVIL = "=\x1b[2J\x1b]0;owned\x07|<img src=x>\n\x9b\u202e\udcff.onnx"
+EVIL = "=\x1b[2J\x1b]0;owned\x07|</script><img src=x>\n\x9b\u2028\u202e\udcff.onnx"
 
 
 def test_names_steer_no_terminal_table_or_page() -> None:
@@ -317,6 +263,10 @@ def test_names_steer_no_terminal_table_or_page() -> None:
     assert len(table.markdown().splitlines()) == 3
     row = table.markdown().splitlines()[2]
     assert "\\|" in row and "<img" not in row.replace("\\<img", "")
+    text = page([odd])
+    held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
+    assert held is not None and json.loads(held[1])["networks"][0]["network"] == odd.network
+    assert Page(text).open == [] and "img" not in Page(text).tags
     assert table.csv().splitlines()[1].startswith("'=")
     assert Table(titled("a", "b"), [["-6.5", "-x"]]).csv() == "a,b\n-6.5,'-x\n"
     for text in (page([odd, residual()]), comparison._repr_html_(), odd._repr_html_()):
