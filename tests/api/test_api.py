@@ -76,16 +76,11 @@ def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> N
     assert report.latency_us is not None and report.sum_of_cells_us is not None
     assert report.latency_us == pytest.approx(report.sum_of_cells_us, rel=0.1)
     [breakdown] = fake.store.breakdowns()
-    assert dict(breakdown.cells).keys() <= {r.signature for r in report.records}
+    cells = dict(breakdown.cells)
+    assert cells.keys() <= {r.signature for r in report.records}
+    assert fake.store.signature_texts(cells).keys() == cells.keys()
     [target] = [t for t in list_targets(fake.store.url) if t.target == FAKE]
     assert target.networks == 1 and "store" in target.source
-
-
-def test_a_network_measured_as_a_whole_tells_of_its_cells_later(fake: Predictor) -> None:
-    fake.measure(to_onnx(small_network(), seed=1), what="network")
-    [breakdown] = fake.store.breakdowns()
-    cells = dict(breakdown.cells)
-    assert fake.store.signature_texts(cells).keys() == cells.keys()
 
 
 def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:

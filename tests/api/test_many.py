@@ -99,7 +99,8 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     end_workers()
 
 
-SOURCES = [network(8), b"no model", onnx.load_from_string(network(16)), network(12), network(8)]
+SOURCES: list[Any] = [network(8), b"no model", onnx.load_from_string(network(16)), network(12)]
+SOURCES += [network(8), 3, None, [network(8)], (network(8),), network(16)]
 
 
 @pytest.mark.parametrize("everything_known", [True, False])
@@ -110,9 +111,11 @@ def test_two_workers_answer_as_one_does(store: str, everything_known: bool) -> N
     with Predictor(FAKE, store=store, measure="never") as predictor:
         two = list(predictor.predict_many(SOURCES, jobs=2, errors="return"))
         assert plain(two) == plain(list(predictor.predict_many(SOURCES, errors="return")))
-    assert [getattr(a, "network", "") for a in two][::4] == ["network 0", "network 4"]
-    assert isinstance(two[1], NetworkError)
+    assert [getattr(a, "network", "") for a in two][:5:4] == ["network 0", "network 4"]
+    errors = [Estimate, NetworkError, *[Estimate] * 3, *[NetworkError] * 4, Estimate]
+    assert [type(answer) for answer in two] == errors
     assert "network 1: this is not an ONNX model" in str(two[1])
+    assert "an object of type int is no network" in str(two[5])
 
 
 @pytest.mark.parametrize("dedupe", [True, False])
@@ -247,15 +250,6 @@ def test_errors_cross_processes_as_they_are() -> None:
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again)) == (type(error), str(error))
         assert again.exit_code == error.exit_code
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_what_is_no_network_at_all_costs_only_its_own_answer(store: str, jobs: int) -> None:
-    sources: list[Any] = [network(8), 3, None, [network(8)], (network(8),), network(16)]
-    with Predictor(FAKE, store=store, measure="never") as predictor:
-        answers = list(predictor.predict_many(sources, jobs=jobs, errors="return"))
-    assert [type(answer) for answer in answers] == [Estimate, *[NetworkError] * 4, Estimate]
-    assert "an object of type int is no network" in str(answers[1])
 
 
 @pytest.mark.parametrize("source", ["net.onnx", Path("net.onnx"), b"", 3, None])

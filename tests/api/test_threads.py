@@ -43,31 +43,19 @@ def test_any_number_of_threads_gives_the_same_answer(store: str) -> None:
         assert answered(store, threads) == one
 
 
-def blas_threads() -> list[int]:
-    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
-
-
-def test_no_thread_lifts_the_limit_while_another_computes(store: str) -> None:
-    before, one = blas_threads(), answered(store, 1).latency_us
-    with (
-        Predictor(OF_A_FAMILY, store=store, measure="never") as predictor,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        made = list(pool.map(lambda n: predictor.predict(FILES[1], batch=n).latency_us, [1, 2] * 6))
-    assert set(made[::2]) == {one} and len(set(made[1::2])) == 1
-    assert blas_threads() == before
-
-
 def fields(estimate: Estimate) -> tuple[object, ...]:
     return estimate.latency_us, estimate.interval_us, estimate.cells, estimate.warnings
 
 
-@pytest.mark.parametrize("target", ["l4/tensorrt-10.3/fp16"])
+def blas_threads() -> list[int]:
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_threads_say_what_one_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, is_shared: bool
+def test_threads_say_what_one_says_and_none_lifts_the_limit_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shared: bool
 ) -> None:
-    batches = [1, 2] * 2
+    batches, target, before = [1, 2] * 3, OF_A_FAMILY, blas_threads()
     monkeypatch.setattr(walk, "MOST_REMEMBERED", 50)  # it is cleared while others read it
     monkeypatch.setattr(walk, "remembered", {})
 
@@ -88,6 +76,7 @@ def test_threads_say_what_one_says(
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(predict, predictors(), batches))
     assert made == [alone[batch] for batch in batches]
+    assert blas_threads() == before
 
 
 def in_sums(pause: Callable[[], object]) -> None:

@@ -151,13 +151,14 @@ def test_a_table_says_each_doubt_a_few_times_and_counts_it(answering: Callable[.
     doubts = call("predict", *nets, "--batch", "1,2", "--max-latency", "8ms", code=3)
     lines = doubts.err.splitlines()
     assert len(lines) == 4 and lines[-1] == "hybridlat: may be over: 10 of 10"
-    assert "7.99 – 8.26 ms against 8.00 ms" in lines[0]
+    doubt = "resnet.onnx at batch 1: may be over: 7.99 – 8.26 ms against 8.00 ms"
+    assert lines[0].startswith(f"hybridlat: {doubt}")
 
 
 def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     stand_in = answering(residual())
     words = f"predict n.onnx --target {FAKE} --threads 2 --store s.db --batch 4 --measure never"
-    shaped = "--shape in:0:4x3x8x8 --shape mask:4 --tolerance 2.5%"
+    shaped = "--jobs 2 --shape in:0:4x3x8x8 --shape mask:4 --tolerance 2.5%"
     assert cli.run([*words.split(), *shaped.split()]) == 0
     (target,), asked = stand_in.call_args
     assert (target, asked["threads"], asked["store"]) == (FAKE, 2, "s.db")
@@ -165,7 +166,7 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     assert asked["measure"] == "never"
     shapes = {"in:0": (4, 3, 8, 8), "mask": (4,)}
     stand_in.return_value.predict_many.assert_called_once_with(
-        ("n.onnx",), batch=4, shapes=shapes, describe=True, jobs=1, errors="return"
+        ("n.onnx",), batch=4, shapes=shapes, describe=True, jobs=2, errors="return"
     )
 
 
@@ -200,6 +201,8 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["predict", "n.onnx", "--shape", "a:1", "--shape", "a:2"], "two shapes"),
         (["predict", "n.onnx", "--html", "n.onnx"], "'n.onnx' is the name of a network"),
         (["predict", "n.onnx", "--csv", "n.x", "--html", "./n.x"], "two outputs cannot be one"),
+        (["predict", "n.onnx", "--csv", "-", "--json"], "only one can be printed"),
+        (["predict", "n.onnx", "--jobs", "0"], "a whole number from 1 up"),
         (["predict", "missing.onnx"], "missing.onnx does not exist"),
         (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
         (["compare", "n.onnx"], "two networks"),

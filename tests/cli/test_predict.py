@@ -68,33 +68,6 @@ def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path
     assert "not an ONNX model" in found[3]["error"] and len(found) == 6
 
 
-def test_one_document_goes_to_standard_output(nets: Path) -> None:
-    done = predict(nets, "a.onnx", "b.onnx", "--target", FAKE, "--csv", "-")
-    assert [r["network"] for r in csv.DictReader(io.StringIO(done.stdout))] == ["a.onnx", "b.onnx"]
-    done = predict(nets, "a.onnx", "--target", FAKE, "--markdown", "-")
-    heads = "| network | batch | target | latency | interval | throughput | grade |"
-    assert done.stdout.startswith(heads)
-    done = predict(nets, "a.onnx", "--target", FAKE, "--csv", "-", "--json", code=2)
-    assert "only one can be printed" in done.stderr
-
-
-def test_the_limit_holds_for_every_cell_of_the_table(nets: Path) -> None:
-    words = ["--batch", "1,4", "--tolerance", "50%", "--max-latency", "1us"]
-    done = predict(nets, "a.onnx", "--target", FAKE, *words, code=1)
-    assert "a.onnx at batch 4: over: " in done.stderr
-
-
-def test_several_processes_print_what_one_prints(nets: Path) -> None:
-    def body(*more: str) -> list[Any]:
-        words = ["--target", FAKE, "--measure", "never", "--json", *more]
-        done = predict(nets, "b.onnx", "bad.onnx", "a.onnx", *words, code=2)
-        assert "bad.onnx: this is not an ONNX model" in done.stderr
-        return [{k: v for k, v in e.items() if k != "elapsed_s"} for e in json.loads(done.stdout)]
-
-    assert body() == body("--jobs", "2")
-    predict(nets, "a.onnx", "b.onnx", "--jobs", "0", code=2)
-
-
 def test_targets_are_as_written_and_rows_on_other_data_say_so(tmp_path: Path) -> None:
     net = str(ROOT / "data/nets/resnet18.onnx")
     nano, mode = "orin-nano/tensorrt/fp16", "orin-nano-7w/tensorrt/fp16"
@@ -210,14 +183,6 @@ def test_what_a_busy_machine_measured_is_not_known_well_enough(
     monkeypatch.setenv("HYBRIDLAT_PROC", str(tmp_path))
     done = measured(nets, tmp_path / "m.db")
     assert done.returncode == 3 and "the machine was busy" in done.stdout
-
-
-def test_targets_and_stats(nets: Path) -> None:
-    listed = json.loads(known(nets, "targets", "--json").stdout)
-    assert FAKE in [item["target"] for item in listed]
-    stats = json.loads(known(nets, "store", "stats", "--json").stdout)
-    (row,) = stats["targets"]
-    assert row["target"] == FAKE and row["networks"] >= 2  # tests before may have measured more
 
 
 def test_examples_are_written_unless_one_is_unknown(tmp_path: Path) -> None:

@@ -180,14 +180,6 @@ def test_grades(interval_us: tuple[float, float], source: LatencySource, grade: 
     assert replace(estimate, source="measured").grade == "measured"
 
 
-@pytest.mark.parametrize(
-    ("share", "top", "bar"),
-    [(0.5, 0.5, "██████"), (0.25, 0.5, "███"), (1e-9, 0.5, "▏"), (0.0, 0.5, ""), (0.1, 0.0, "")],
-)
-def test_bars(share: float, top: float, bar: str) -> None:
-    assert terminal.bar(share, top) == bar
-
-
 def test_a_terminal_of_no_size_shows_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,18 +47,6 @@ def test_quantities_in_words(text_of: Callable[[Any], str], values: dict[Any, st
     assert {value: text_of(value) for value in values} == values
 
 
-@pytest.mark.parametrize(
-    ("ops", "text"),
-    [
-        ((), ""),
-        (("Conv+Relu", "Conv+Relu", "Conv+Add+Relu"), "Conv+Relu ×2 → Conv+Add+Relu"),
-        (("A", "B", "B", "A"), "A → B ×2 → A"),
-    ],
-)
-def test_repetitions_are_counted(ops: tuple[str, ...], text: str) -> None:
-    assert cell_texts.chain(ops) == text
-
-
 names = st.sampled_from(["Conv", "Conv+Relu", "MaxPool", "Concat", "BatchNormalization+Relu"])
 
 
