@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,17 @@ from click.testing import CliRunner
 from hybridlat import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.cli.predict import doubt_of
-from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, NetworkError
+from hybridlat.errors import (
+    BackendUnavailable,
+    HybridlatError,
+    MeasurementError,
+    NetworkError,
+    TargetError,
+)
 from hybridlat.schema.estimate import Estimate
 from tests.cli.shell import FAKE, call
-from tests.report.estimates import residual, untrusted
+from tests.report.estimates import long_tail, residual, untrusted
+from tests.report.test_terminal import hold_against
 
 
 @pytest.fixture
@@ -31,6 +39,13 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def set_up(*answers: Estimate | BaseException) -> Any:
         stand_in = create_autospec(Predictor)
         predictor = stand_in.return_value
+
+        def opened(target: str | None = None, **_: object) -> Any:
+            if "nobody" in (target or ""):
+                raise TargetError("unknown engine 'nobody'")
+            return predictor
+
+        stand_in.side_effect = opened
         predictor.__enter__.return_value = predictor
         predictor.predict.side_effect, given = answers, iter(answers)
 
@@ -88,17 +103,6 @@ def test_exit_codes(
         assert ["error" in one for one in bodies] == [not isinstance(a, Estimate) for a in answers]
 
 
-@pytest.mark.parametrize(("second", "code"), [(residual(), 0), (untrusted(), 3)])
-def test_compare_says_each_note_once_and_ends_as_predict_does(
-    answering: Callable[..., Any], second: Estimate, code: int
-) -> None:
-    for options in ([], ["--json"]):
-        answering(residual(), second)
-        out, err = call("compare", "a.onnx", "b.onnx", *options, code=code)
-        assert bool(err) == bool(options and code)  # what stands beside the table is not said again
-        assert options or out.count("Dropout_7 was removed") == 1
-
-
 def at(latency_us: float, low_us: float, high_us: float, **more: Any) -> Estimate:
     """An estimate as it is where 5 % were aimed at and not reached."""
     answer: Any = {"latency_us": latency_us, "interval_us": (low_us, high_us), "tolerance": 0.05}
@@ -133,26 +137,34 @@ def test_the_exit_code_answers_what_was_asked(
     assert estimate.to_json()["verdict"] == (None if limit_us is None else verdict)
 
 
-def test_a_budget_stands_in_every_document(answering: Callable[..., Any], tmp_path: Path) -> None:
-    answering(residual(), residual())  # 8.12 ms, between 7.99 and 8.26
-    page, table = tmp_path / "p.html", tmp_path / "t.csv"
-    words = ("predict", "n.onnx", "--max-latency")
-    within = call(*words, "30fps", "--html", str(page), "--csv", str(table)).out
-    said = "within: 7.99 – 8.26 ms against 33.3 ms, surely"
-    assert said in within and said in page.read_text()
-    assert ",33333.333333333336,within,1.0," in table.read_text()
-    out, err = call(*words, "8ms", "--markdown", "-", code=3)
-    assert "| unsure 7 % |" in out and "may be over: 7.99 – 8.26 ms against 8.00 ms" in err
+ONE, BOTH = residual(), replace(residual(), batch=2)
+OTHER = replace(long_tail(2), target="l4/tensorrt/fp16", network="a.onnx")
+BAD = NetworkError("bad.onnx: this is not an ONNX model")
+TARGETS = "--target here/fake-1.0/fp32 --target l4/tensorrt/fp16 --target x/nobody/fp16"
+AGREED: dict[str, tuple[str, list[Any]]] = {
+    "within": ("predict n.onnx --max-latency 30fps --csv -", [residual()]),
+    "unsure": ("predict n.onnx --max-latency 8ms --markdown -", [residual()]),
+    "batches": ("predict a.onnx b.onnx --batch 1,2 --max-latency 8ms", [ONE, ONE, BOTH, BOTH]),
+    "batches_json": ("predict a.onnx b.onnx --batch 1,2 --json", [ONE, BAD, BOTH, BAD]),
+    "targets": (f"predict a.onnx bad.onnx {TARGETS}", [residual(), BAD, OTHER, BAD]),
+    "targets_csv": (f"predict a.onnx bad.onnx {TARGETS} --csv -", [residual(), BAD, OTHER, BAD]),
+    "compared": ("compare a.onnx b.onnx", [residual(), untrusted()]),
+    "compared_json": ("compare a.onnx b.onnx --json", [residual(), untrusted()]),
+}
 
 
-def test_a_table_says_each_doubt_a_few_times_and_counts_it(answering: Callable[..., Any]) -> None:
-    answering(*[residual()] * 10)
-    nets = [f"net{i}.onnx" for i in range(5)]
-    doubts = call("predict", *nets, "--batch", "1,2", "--max-latency", "8ms", code=3)
-    lines = doubts.err.splitlines()
-    assert len(lines) == 4 and lines[-1] == "hybridlat: may be over: 10 of 10"
-    doubt = "resnet.onnx at batch 1: may be over: 7.99 – 8.26 ms against 8.00 ms"
-    assert lines[0].startswith(f"hybridlat: {doubt}")
+@pytest.mark.parametrize("name", AGREED)
+def test_commands_print_what_was_agreed(
+    name: str, answering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each note and doubt is said once, beside the answer or on standard error."""
+    monkeypatch.setenv("COLUMNS", "100")
+    words, answers = AGREED[name]
+    answering(*answers)
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = cli.run(words.split())
+    text = f"$ hybridlat {words}\n{out.getvalue()}--- {code}\n{err.getvalue()}"
+    hold_against(f"command_{name}.txt", re.sub(" +\n", "\n", text))
 
 
 def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:

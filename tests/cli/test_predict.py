@@ -1,14 +1,11 @@
 """The whole way through the command line on the fake engine: tables, files, messages."""
 
-import csv
-import io
 import json
 import logging
 import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,55 +14,6 @@ from tests.cli.shell import FAKE, call, known, process, python
 from tests.networks import ROOT
 
 L4 = "l4/tensorrt/fp16"
-
-
-def predict(nets: Path, *arguments: str, code: int = 0) -> Any:
-    done = known(nets, "predict", *arguments, COLUMNS="80")
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
-def test_batches_give_a_curve_and_a_list_with_throughput(nets: Path) -> None:
-    words = ["--target", FAKE, "--tolerance", "50%"]
-    done = predict(nets, "a.onnx", "--batch", "1,2,4", *words)
-    lines = done.stdout.splitlines()
-    assert lines[0] == f"on {FAKE}" and lines[2].startswith("a ")
-    first = [line.split()[line.startswith(("network", "a"))] for line in lines[1:5]]
-    assert first == ["batch", "1", "2", "4"]
-    assert all(" fps" in line and " – " in line for line in lines[2:5])
-    found = json.loads(predict(nets, "a.onnx", "b.onnx", "--batch", "1,2", "--json", *words).stdout)
-    rows = [("a.onnx", 1), ("a.onnx", 2), ("b.onnx", 1), ("b.onnx", 2)]
-    assert [(e["network"], e["batch"]) for e in found] == rows
-    for e in found:
-        assert e["format"] == 1
-        assert e["throughput_per_s"] == pytest.approx(1e6 * e["batch"] / e["latency_us"])
-        low, high = e["throughput_interval_per_s"]
-        assert low < e["throughput_per_s"] < high
-
-
-def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path: Path) -> None:
-    table, rows = tmp_path / "t.md", tmp_path / "t.csv"
-    targets = ["--target", FAKE, "--target", L4, "--target", "x/nobody/fp16", "--measure", "never"]
-    files = ["--markdown", str(table), "--csv", str(rows)]
-    done = predict(nets, "a.onnx", "bad.onnx", *targets, *files, code=2)
-    assert done.stderr.count("bad.onnx: this is not an ONNX model") == 1
-    assert done.stderr.count("unknown engine 'nobody'") == 1
-    assert "4 of 6 predictions" in done.stderr
-    lines = [line.strip("| ").split(" | ") for line in table.read_text().splitlines()]
-    assert lines[0][:5] == ["network", "batch", "target", "latency", "interval"]
-    sure, guessed, none, bad, *_ = lines[2:]
-    assert sure[:3] == ["a.onnx", "1", FAKE] and sure[-1] == "measured"
-    assert guessed[2] == L4 and " – " in guessed[4] and guessed[-1] != "measured"
-    assert none == ["a.onnx", "1", "x/nobody/fp16", *"––––"] and bad[3:] == [*"––––"]
-    assert sure[3] in done.stdout and done.stdout.splitlines()[1].startswith("a  ")
-    assert "?" not in done.stdout  # a guess is a grade, and no doubt
-    found = list(csv.DictReader(io.StringIO(rows.read_text())))
-    places = [(r["network"], r["target"]) for r in found[:3]]
-    assert places == [("a.onnx", FAKE), ("a.onnx", L4), ("a.onnx", "x/nobody/fp16")]
-    assert float(found[0]["low_us"]) < float(found[0]["latency_us"]) < float(found[0]["high_us"])
-    assert found[2]["latency_us"] == "" and "'nobody'" in found[2]["error"]
-    assert "not an ONNX model" in found[3]["error"] and len(found) == 6
 
 
 def test_targets_are_as_written_and_rows_on_other_data_say_so(tmp_path: Path) -> None:
