@@ -38,9 +38,28 @@ def hold_against(name: str, text: str) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
+COMMAND = "hybridlat measure a.onnx --target l4/tensorrt/fp16 --host USER@HOST"
+GUESS = replace(
+    long_tail(4),
+    network="a.onnx",
+    target="l4/tensorrt/fp16",
+    latency_us=547.0,
+    interval_us=(369.0, 810.0),
+    within_tolerance=False,
+    measured_share=0.0,
+    tolerance=0.05,
+    cells=tuple(replace(cell, source="predicted") for cell in long_tail(4).cells),
+    warnings=(
+        EstimateWarning("device-unmeasured", "Learned from other GPUs, no L4 measured."),
+        EstimateWarning("to-measure", "Measuring 4 cells, about 2 min, narrows this.", COMMAND),
+    ),
+)
+NONE: Any = {"latency_us": None, "interval_us": None}
+CELLS = tuple(replace(c, source="unsupported", share=0.0, **NONE) for c in untrusted().cells)
 SHOWN = {"residual": residual(), "described": described(), "untrusted": untrusted()}
+SHOWN |= {"guess": GUESS, "nothing": replace(untrusted(), cells=CELLS, sum_of_cells_us=0.0, **NONE)}
 GOLDENS = "residual 60, residual 80, residual 120, untrusted 100, described 60, described 80, "
-GOLDENS += "described 120, described 160"
+GOLDENS += "described 120, described 160, guess 40, guess 80, nothing 100"
 
 
 @pytest.mark.parametrize("golden", GOLDENS.split(", "))
@@ -53,6 +72,8 @@ def test_the_comparison_reads_as_agreed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("COLUMNS", "100")
     alone = replace(untrusted(), batch=1)
     hold_against("comparison_100.txt", str(Comparison((residual(), long_tail(4), alone))) + "\n")
+    pair = Comparison((GUESS, replace(GUESS, network="b.onnx")))
+    hold_against("guesses_100.txt", str(pair) + "\n")
 
 
 def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None:
@@ -92,10 +113,10 @@ def test_shown_and_hidden_cells_are_all_cells(cells: int, every_cell: bool) -> N
     assert not (every_cell and hidden) and shown[0].cells == (odd,)
 
 
-CELLS = list(residual().cells)
-CELLS[3] = replace(CELLS[3], reason="far from every trained cell", trusted=False)
+STRANGERS = list(residual().cells)
+STRANGERS[3] = replace(STRANGERS[3], reason="far from every trained cell", trusted=False)
 WIDE = replace(residual(), within_tolerance=False, tolerance_given=True)
-STRANGE = replace(WIDE, cells=tuple(CELLS), tolerance=0.05)
+STRANGE = replace(WIDE, cells=tuple(STRANGERS), tolerance=0.05)
 
 
 @pytest.mark.parametrize(
@@ -125,42 +146,6 @@ def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest
     assert "(--all shows all of it)" in " ".join(text.split()) and "odd & name" not in text
     assert len(text.splitlines()) <= len(printed(residual()).splitlines()) + 3
     assert "ConstantOfShape_299" in whole and "Not run: odd & name\n" in whole
-
-
-def test_where_nothing_has_a_latency_no_sum_and_no_time_are_spoken_of() -> None:
-    none: dict[str, Any] = {"latency_us": None, "interval_us": None}
-    cells = (replace(c, source="unsupported", share=0.0, **none) for c in untrusted().cells)
-    text = printed(replace(untrusted(), cells=tuple(cells), sum_of_cells_us=0.0, **none))
-    assert "sum of cells" not in text and "None" not in text
-
-
-COMMAND = "hybridlat measure a.onnx --target l4/tensorrt/fp16 --host USER@HOST"
-GUESS = replace(
-    long_tail(4),
-    network="a.onnx",
-    target="l4/tensorrt/fp16",
-    latency_us=547.0,
-    interval_us=(369.0, 810.0),
-    within_tolerance=False,
-    measured_share=0.0,
-    tolerance=0.05,
-    cells=tuple(replace(cell, source="predicted") for cell in long_tail(4).cells),
-    warnings=(
-        EstimateWarning("device-unmeasured", "Learned from other GPUs, no L4 measured."),
-        EstimateWarning("to-measure", "Measuring 4 cells, about 2 min, narrows this.", COMMAND),
-    ),
-)
-
-
-def test_a_guess_says_what_it_is_worth_in_a_line_and_then_what_to_do() -> None:
-    _, answer, worth, *table, advice, command = printed(GUESS, 80).splitlines()
-    assert answer == "547 µs   1,828 fps   369 – 810 µs (90 %)"
-    assert worth == "rough: learned from other GPUs, no L4 measured"
-    assert "±" not in "".join(table) and "≈" not in "".join(table)  # all rows alike
-    assert advice.startswith("Measuring 4 cells") and command.strip() == COMMAND
-    assert f"  {COMMAND}" in printed(GUESS, 40).splitlines()  # in one piece it can be copied
-    pair = Comparison((GUESS, replace(GUESS, network="b.onnx")))
-    assert f"A, B: {advice}\n  {COMMAND}" in str(pair)
 
 
 @pytest.mark.parametrize(
