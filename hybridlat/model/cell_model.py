@@ -25,7 +25,7 @@ from hybridlat.schema.structure import CellPrediction
 from hybridlat.schema.target import Device
 
 UNKNOWN_FACTOR = 3.0
-"""By which the interval of a cell is wider, both ways, that holds a kernel without training."""
+"""By which the interval of a kernel without training is wider, both ways."""
 _MOST_REMEMBERED = 20_000
 
 
@@ -107,9 +107,8 @@ class CellModel:
                 reason = self.domain.reason(cells, row, *why)
                 if codes[row] >= 0 and math.isinf(novelty):
                     reason = f"a form of {cells.op(row)} that training never met"
-            wider = UNKNOWN_FACTOR if math.isinf(novelty) else 1.0
             known = None if math.isnan(us) else us
-            interval = None if known is None else (low_us / wider, high_us * wider)
+            interval = None if known is None else (low_us, high_us)
             answers.append(CellPrediction(known, interval, False, reason))
         return answers
 
@@ -133,9 +132,17 @@ class CellModel:
     def _predictions(
         self, cells: Geometry, kernel_us: Array, expected: Array, strange: Array
     ) -> Predictions:
-        """Cells from their kernels: latency, error to be expected, and novelty of each."""
+        """Cells from their kernels: latency, error to be expected, and novelty of each.
+
+        What kernels without training may take beyond what is predicted widens their cell by as
+        much: half of a cell may be known well, whatever is said of the other half.
+        """
         latency, spread = cell_sums(cells, kernel_us, expected)
-        half = self.quantile * spread
+        unknown = np.isinf(strange)
+        most = np.exp(self.quantile * expected) * UNKNOWN_FACTOR
+        beyond = np.bincount(cells.cell, np.where(unknown, most - 1, 0) * kernel_us, cells.cells)
+        _, of_known = cell_sums(cells, kernel_us, np.where(unknown, 0, expected))
+        half = self.quantile * of_known + np.log1p(beyond / latency)
         point = latency * log_bias_factor(self.log_bias, spread)
         novelty = np.where(np.isnan(latency), np.inf, 0.0)
         np.maximum.at(novelty, cells.cell, strange)

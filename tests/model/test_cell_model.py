@@ -154,6 +154,16 @@ def test_a_cell_of_two_kernels_is_their_sum(model: CellModel) -> None:
     assert two.interval_us[1] / two.interval_us[0] < wide  # errors of kernels partly cancel
 
 
+def test_a_kernel_without_training_widens_its_cell_by_what_it_may_take(model: CellModel) -> None:
+    """Not by a factor of the whole cell, whatever is known of the rest."""
+    large, small = conv(c_in=250, side=56), re.sub("node .*@", "node ConvInteger@", conv(c_in=9))
+    known, new, both = model.predict([large, small, chain(large, small)])
+    assert known.interval_us and new.interval_us and both.interval_us
+    assert new.latency_us and both.latency_us and not both.trusted
+    assert both.interval_us[1] < 1.1 * (known.interval_us[1] + new.interval_us[1])
+    assert both.interval_us[1] - both.latency_us > new.interval_us[1] - new.latency_us
+
+
 def test_cells_of_several_kernels_teach_their_kernels() -> None:
     """Not one of them is measured alone."""
     pairs = [chain(*pair) for pair in zip(TRAIN[:100:2], TRAIN[1:100:2], strict=True)]
