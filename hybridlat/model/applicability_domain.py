@@ -21,6 +21,7 @@ SHAPE: tuple[tuple[str, float], ...] = (
 """The shape of a kernel as a point: log2 of these columns times a weight, so that one unit is an
 octave of channels or size; half an octave of taps or stride counts as much."""
 _FAR = 64.0  # octaves between kernels of different operators: never neighbours
+_HAIR = 1e-6  # octaves beyond a range that are rounding
 
 RANGED: tuple[str, ...] = (
     "batch", "c_in", "c_out", "h_in", "w_in", "k_h", "k_w", "stride", "dilation", "groups", "m",
@@ -142,39 +143,38 @@ class ApplicabilityDomain:
             distance[part] = np.sqrt(squared_distances(points[part], self.prototypes).min(axis=1))
         return distance / self.radius + self.weights @ self.unseen_triples(geometry), distance
 
-    def novelty(
-        self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK
-    ) -> tuple[Array, NDArray[np.intp], Array]:
-        """How strange each kernel is, the range it breaks (-1: none) and its distance.
+    def _beyond(self, geometry: Geometry, codes: NDArray[np.intp]) -> Array:
+        """Octaves of each kernel beyond the training range of each column, negative within it."""
+        values = np.maximum(geometry.values[:, [COLUMN[name] for name in RANGED]], 1)
+        known = np.maximum(codes, 0)
+        low, high = np.maximum(self.low[known], 1), np.maximum(self.high[known], 1)
+        return np.asarray(np.log2(np.maximum(values / high, low / values)), np.float64)
+
+    def novelty(self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK) -> Array:
+        """How strange each kernel is.
 
         Above 1 is outside the training range, far from every prototype, or a combination of sizes
         that training never met. Kernels of operators without training (code -1) get infinity.
         """
-        strange, distance = self.score(geometry, codes, chunk)
-        values = geometry.values[:, [COLUMN[name] for name in RANGED]]
-        known = np.maximum(codes, 0)
-        excess = np.log2(np.maximum(values, 1) / np.maximum(self.high[known], 1))
-        short = np.log2(np.maximum(self.low[known], 1) / np.maximum(values, 1))
-        beyond = np.maximum(excess, short)
-        worst = beyond.argmax(axis=1)
-        outside = beyond[np.arange(len(beyond)), worst]
-        novelty = strange / self.limit
+        novelty = self.score(geometry, codes, chunk)[0] / self.limit
+        outside = self._beyond(geometry, codes).max(axis=1)
         # A range that is broken by a hair is still broken: the step by one keeps it untrusted.
-        novelty = np.where(outside > 1e-6, 1 + novelty + outside, novelty)
-        novelty = np.where(codes < 0, np.inf, novelty)
-        return novelty, np.where(outside > 1e-6, worst, -1), distance
+        novelty = np.where(outside > _HAIR, 1 + novelty + outside, novelty)
+        return np.where(codes < 0, np.inf, novelty)
 
-    def reason(self, geometry: Geometry, row: int, code: int, column: int, distance: float) -> str:
-        """Why the kernel of a row is not trusted, by what ``novelty`` gives."""
+    def reason(self, kernel: Geometry, code: int) -> str:
+        """Why a kernel, the only row of ``kernel``, is not trusted."""
         if code < 0:
-            return f"operator never seen in training: {geometry.op(row)}"
-        if column >= 0:
-            name = RANGED[column]
-            value = geometry.column(name)[row]
-            low, high = self.low[code, column], self.high[code, column]
+            return f"operator never seen in training: {kernel.op(0)}"
+        codes = np.array([code])
+        beyond = self._beyond(kernel, codes)[0]
+        if beyond.max() > _HAIR:
+            column = int(beyond.argmax())
+            name, low, high = RANGED[column], self.low[code, column], self.high[code, column]
+            value = kernel.column(name)[0]
             return f"outside the training range: {name}={value:g}, trained on {low:g}..{high:g}"
-        if distance > self.radius:
-            near = self.radius
+        distance, near = float(self.score(kernel, codes)[1][0]), self.radius
+        if distance > near:
             return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
         return "a combination of sizes that training never met"
 

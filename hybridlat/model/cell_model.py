@@ -91,8 +91,8 @@ class CellModel:
         return [known[text] for text in texts]
 
     def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
-        kernel_us, expected, strange, broken, distance = self._remembered(cells)
-        made, codes = self._predictions(cells, kernel_us, expected, strange), self._codes(cells)
+        values = self._remembered(cells)
+        made, codes, strange = self._predictions(cells, *values), self._codes(cells), values[2]
         answers = []
         rows = zip(*(column.tolist() for column in made), strict=True)
         for cell, (us, low_us, high_us, novelty) in enumerate(rows):
@@ -103,10 +103,11 @@ class CellModel:
             reason = "it holds no kernel"
             if first < behind:
                 row = int(first + strange[first:behind].argmax())
-                why = int(codes[row]), int(broken[row]), float(distance[row])
-                reason = self.domain.reason(cells, row, *why)
                 if codes[row] >= 0 and math.isinf(novelty):
                     reason = f"a form of {cells.op(row)} that training never met"
+                else:
+                    kernel = cells.one_by_one(slice(row, row + 1))
+                    reason = self.domain.reason(kernel, int(codes[row]))
             known = None if math.isnan(us) else us
             interval = None if known is None else (low_us, high_us)
             answers.append(CellPrediction(known, interval, False, reason))
@@ -123,11 +124,11 @@ class CellModel:
             made = self._kernel_values(cells.one_by_one(np.array([*new.values()])), 1)
             rows = zip(*(column.tolist() for column in made), strict=True)
             known.update(zip(new, rows, strict=True))
-        return np.array([known[key] for key in keys]).reshape(-1, 5).T
+        return np.array([known[key] for key in keys]).reshape(-1, 3).T
 
     def predict_geometry(self, cells: Geometry, chunk: int = CHUNK) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
-        return self._predictions(cells, *self._kernel_values(cells, chunk)[:3])
+        return self._predictions(cells, *self._kernel_values(cells, chunk))
 
     def _predictions(
         self, cells: Geometry, kernel_us: Array, expected: Array, strange: Array
@@ -155,10 +156,8 @@ class CellModel:
         places = (kind == KINDS["pool"]) & (out_bytes > 1.5 * made * item_bytes)
         return np.where(places, -1, cells.codes(self.ops))
 
-    def _kernel_values(
-        self, cells: Geometry, chunk: int
-    ) -> tuple[Array, Array, Array, NDArray[np.intp], Array]:
-        """Of every kernel: µs (NaN: unknown), expected error, and what ``domain.novelty`` gives."""
+    def _kernel_values(self, cells: Geometry, chunk: int) -> tuple[Array, Array, Array]:
+        """Of every kernel: µs (NaN: unknown), expected error and novelty (infinite: untrained)."""
         codes = self._codes(cells)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
@@ -176,9 +175,9 @@ class CellModel:
         expected[untrained] = (half - math.log(UNKNOWN_FACTOR)) / self.quantile
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
-        strange, broken, distance = self.domain.novelty(cells, codes, chunk)
         unmet = (self.device.kind == "cpu") & self.domain.unmet_forms(cells, codes)
-        return kernel_us, expected, np.where(unmet, np.inf, strange), broken, distance
+        novelty = np.where(unmet, np.inf, self.domain.novelty(cells, codes, chunk))
+        return kernel_us, expected, novelty
 
 
 def feature_rows(
