@@ -49,15 +49,16 @@ class Part(NamedTuple):
     attributes: KernelAttributes
 
 
-def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
-    """The operators of a kernel whose attributes say how they hang together, views among them."""
-    wires = a.written.get("wires")
-    if not isinstance(wires, list):
-        return []
+def _parts(read: Sequence[Tensor | None], wires: object) -> tuple[list[Part], float]:
+    """The operators of a kernel that says how they hang together, views among them.
+
+    Beside them the bytes of the inputs that it does not touch: it reads a part of them in place.
+    """
+    *lines, results = [json.loads(wire) for wire in wires] if isinstance(wires, list) else [[]]
+    uses = [*(name for line in lines for name in line[2]), *results]
     known: dict[str, Tensor | None] = {f"i{place}": tensor for place, tensor in enumerate(read)}
-    parts: list[Part] = []
-    for place, wire in enumerate(wires[:-1]):
-        op, _, inputs, types, attributes = json.loads(wire)
+    parts, skipped = list[Part](), 0.0
+    for place, (op, _, inputs, types, attributes) in enumerate(lines):
         seen = tuple(known.get(name) for name in inputs)
         is_weight = any(seen) and all(tensor is None or tensor[3] for tensor in seen)
         made = {
@@ -67,22 +68,11 @@ def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
         }
         known.update(made)
         parts.append(Part(op, seen, tuple(made.values()), attributes_from(attributes)))
-    return parts
-
-
-def _skipped_bytes(read: Sequence[Tensor | None], a: KernelAttributes) -> float:
-    """Bytes of the inputs that a kernel does not touch: it reads a part of them in place."""
-    wires = a.written.get("wires")
-    lines = [json.loads(wire) for wire in wires] if isinstance(wires, list) else [[]]
-    uses = [name for line in lines[:-1] for name in line[2]] + lines[-1]
-    skipped = 0.0
-    for place, (op, _, (source, *_), types, _) in enumerate(lines[:-1]):
-        tensor = read[int(source[1:])] if op in ("Split", "Slice") and source[:1] == "i" else None
-        if tensor is not None and uses.count(source) == 1:
-            made = [tensor_of(t.replace("[", ":").removesuffix("]"), False)[1] for t in types]
-            kept = sum(size for i, size in enumerate(made) if f"{place}.{i}" in uses)
-            skipped += (tensor[1] - kept) * tensor[2]
-    return skipped
+        whole = seen[0] if op in ("Split", "Slice") and inputs[0].startswith("i") else None
+        if whole is not None and uses.count(inputs[0]) == 1:
+            kept = sum(tensor[1] for name, tensor in made.items() if name in uses)
+            skipped += (whole[1] - kept) * whole[2]
+    return parts, skipped
 
 
 def _convolution(
@@ -122,12 +112,11 @@ def kernel_row(
     activation = activation_class(a.activation)
     added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
     fused = fusion(op)
-    parts, products, beside = list[Part](), list[Part](), list[Part]()
-    seen, result, skipped = read, made, _skipped_bytes(read, a)
+    products, beside = list[Part](), list[Part]()
+    (parts, skipped), seen, result = _parts(read, a.written.get("wires")), read, made
     if fused is not None:
         op, activation = fused.op, fused.activation
         added = fused.adds and sum(not t[3] for t in present) > 1
-        parts = _parts(read, a)
         products = [part for part in parts if kind_of(part.op) <= KINDS["matmul"]]
         if products and kind_of(op) <= KINDS["matmul"]:
             # Its operands may lie behind views that cost nothing: they are what it sees.
