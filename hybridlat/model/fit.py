@@ -25,7 +25,7 @@ from hybridlat.model.gaussian_process import (
     tune_gaussian_process,
 )
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
-from hybridlat.model.trees import Booster, Table, scaled
+from hybridlat.model.trees import Booster, Table
 from hybridlat.schema.target import Device
 
 LEAST_ROWS = 20
@@ -211,7 +211,7 @@ class _Fit:
             self.floor_us,
             self._gp_mean(every) if smooths else self.tuned[0],
             share,
-            scaled(self._boosted(table, every), 1 - share),
+            self._boosted(table, every, 1 - share),
             error_scale,
             fit_domain(cells, self.codes, len(self.ops), self.seed),
             quantile,
@@ -244,15 +244,18 @@ class _Fit:
         data = (self.rows[taken], self.values[taken], self.weights[taken])
         return fit_gp_mean(*data, self.tuned, _POINTS, self.seed)
 
-    def _boosted(self, table: Table, taken: Rows) -> Booster:
-        """Gradient boosting (XGBoost); the shape of the trees follows the number of rows."""
+    def _boosted(self, table: Table, taken: Rows, share: float = 1.0) -> Booster:
+        """Gradient boosting (XGBoost) of a share of the values.
+
+        The shape of the trees follows the number of rows.
+        """
         count = int(taken.sum())
         depth, leaves, eta = 4 if count < 800 else 6 if count < 2000 else 8, 192, 0.065
         if count >= 20_000:
             depth, leaves, eta = 0, 330, 0.12
         shape: dict[str, Any] = {"max_depth": depth, "max_leaves": leaves, "eta": eta, "lambda": 1}
         shape |= {"grow_policy": "lossguide", "min_child_weight": 2}
-        return table.grown(taken, self.values, 200, **shape)
+        return table.grown(taken, share * self.values, 200, **shape)
 
     def _intervals(
         self, table: Table, kernel_us: Array, error: Array

@@ -172,17 +172,3 @@ def grown_on_sums(
 
     shape = {**_COMMON, "seed": seed, "max_depth": 4, "eta": 0.1}
     return _served(xgboost.train(shape, xgboost.DMatrix(rows), 200, obj=slopes))
-
-
-def scaled(booster: Booster, share: float) -> Booster:
-    """The trees with every leaf times ``share``."""
-    import xgboost
-
-    trained = xgboost.Booster()
-    trained.load_model(bytearray(booster.ubj))
-    body = json.loads(bytes(trained.save_raw("json")))
-    for tree in body["learner"]["gradient_booster"]["model"]["trees"]:
-        values, leaf = np.array(tree["split_conditions"]), np.array(tree["left_children"]) < 0
-        tree["split_conditions"] = np.where(leaf, values * share, values).tolist()
-    trained.load_model(bytearray(json.dumps(body).encode()))
-    return _served(trained)
