@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View
-from hybridlat.schema.target import Device
+from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View, cache_bytes
 
 Formula = Callable[[View], Array]
 
@@ -41,11 +40,6 @@ def alignment(channels: Array) -> Array:
 def _filled(sizes: Array, block: int) -> Array:
     """Share of whole blocks that the sizes use."""
     return np.asarray(sizes / (block * np.ceil(np.maximum(sizes, 1) / block)), np.float64)
-
-
-def cache_bytes(device: Device, level: int) -> float:
-    """Size of a cache, -1 for the last; a megabyte where no data sheet says."""
-    return float(device.cache_bytes[level]) if device.cache_bytes else 2.0**20
 
 
 def _row_to_first_cache(v: View) -> Array:

@@ -173,6 +173,11 @@ def start_us(device: Device) -> float:
     return device.launch_us or _START_US[device.kind]
 
 
+def cache_bytes(device: Device, level: int) -> float:
+    """Size of a cache, -1 for the last; a megabyte where no data sheet says."""
+    return float(device.cache_bytes[level]) if device.cache_bytes else 2.0**20
+
+
 class View:
     """Geometry columns as attributes, and the quantities that several features share."""
 
@@ -211,7 +216,7 @@ class View:
     @cached_property
     def reread_size(self) -> Array:
         """What the steps of a recurrent layer read anew, and no cache holds."""
-        cache = float(self.device.cache_bytes[-1]) if self.device.cache_bytes else 2.0**20
+        cache = cache_bytes(self.device, -1)
         again = self.reread_bytes * self._shrink
         return np.where(again > cache, again * (self.steps - 1), 0.0)
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from hybridlat.model.family.physics import CLASSES, HOST, PARTS, KernelTable, parts_us, view_of
 from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
-from hybridlat.model.features import alignment, cache_bytes
+from hybridlat.model.features import alignment
+from hybridlat.model.geometry import cache_bytes
 from hybridlat.model.kernel_attributes import CHANNELS_LAST
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import Device

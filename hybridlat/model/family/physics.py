@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.features import cache_bytes, winograd
-from hybridlat.model.geometry import COLUMN, COLUMNS, Array, Geometry, View, geometry
+from hybridlat.model.features import winograd
+from hybridlat.model.geometry import COLUMN, COLUMNS, Array, Geometry, View, cache_bytes, geometry
 from hybridlat.schema.target import STRICT, Device
 
 CLASSES: tuple[str, ...] = (
