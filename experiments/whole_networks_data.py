@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, reduce
@@ -58,6 +60,12 @@ RENAMED = {
     "orin-nano/tensorrt-8.6/fp16": "orin-nano-7w/tensorrt-8.6/fp16",
 }
 """Targets whose table names them otherwise than users would."""
+PASSED_OVER = {
+    "paddle": "plain Paddle, which calls TensorRT nowhere",
+    "tkdnn-tensorrt": "an engine of its own, which builds layer by layer and fuses little",
+    "tensorrt-animejanai": "whole video chains were timed: only ratios between cards hold",
+}
+"""Engines whose tables no family learns from, and why."""
 
 
 @dataclass(frozen=True)
@@ -108,16 +116,24 @@ class Row:
 
 
 def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
-    """The tables' rows of these engines; equal (task, network, batch) are one row, their median."""
+    """The tables' rows of these engines; equal (task, network, batch) are one row, their median.
+
+    Rows of engines that are of no family, and of CPUs, are counted on standard error.
+    """
     table = pd.concat(
         pd.read_parquet(folder / "networks.parquet").assign(folder=folder.name)
         for folder in folders
     )
-    wanted = set(engines)
+    wanted, of_families = set(engines), {one for each in FAMILIES.values() for one in each}
+    passed: Counter[tuple[str, str, str]] = Counter()
     groups: dict[tuple[object, ...], list[float]] = {}
     for row in table.itertuples():
         target = Target.parse(str(row.target))
-        if target.engine not in wanted or target.device.startswith(("i7", "cascade")):
+        is_cpu = target.device.startswith(("i7", "cascade"))
+        if is_cpu or target.engine not in of_families:
+            why = "a CPU's" if is_cpu else PASSED_OVER.get(target.engine, "an engine of no family")
+            passed[str(row.folder), target.runtime, why] += 1
+        if is_cpu or target.engine not in wanted:
             continue
         target = Target.parse(RENAMED.get(str(target), str(target)))
         target = replace(target, device=device_name(target.device))
@@ -135,6 +151,8 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
         forms = relu, "Concats of two" in note
         key = (target, *network, int(row.batch), layout, "suspect" in note, *how, *forms)
         groups.setdefault(key, []).append(float(row.latency_us))
+    for (name, runtime, why), count in sorted(passed.items()):
+        print(f"{name}: {count} rows of {runtime} are passed over: {why}", file=sys.stderr)
     return [
         Row(  # type: ignore[arg-type]
             t.plain,

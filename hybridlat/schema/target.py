@@ -143,7 +143,8 @@ framework's automatic mix: FP32 weights, products in FP16."""
 PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 # A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in, or
 # what timed it where that is part of the latency.
-VERSION = re.compile(r"-([0-9][0-9.]*(?:-[a-z]+)?|ngc|mlperf|trtutils|ultralytics|efficientvit)$")
+_HARNESSES = "ngc|mlperf|trtutils|ultralytics|efficientvit|mmdeploy|jetson-inference"
+VERSION = re.compile(rf"-([0-9][0-9.]*(?:-[a-z][a-z0-9]*)?|{_HARNESSES})$")
 _HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
 
 
@@ -205,8 +206,7 @@ class Target:
     @property
     def harness(self) -> str:
         """What timed a published table, where the version ends with its name (``trtutils``)."""
-        word = self.version.rpartition("-")[2]
-        return word if word.isalpha() else ""
+        return self.version.lstrip("0123456789.").removeprefix("-")
 
     @property
     def plain(self) -> Target:

@@ -17,6 +17,7 @@ from tests.model.family.worlds import THERE, observations
 
 pytest.importorskip("pandas")
 from experiments import whole_networks_page as page
+from experiments.whole_networks_data import FAMILIES, read_rows
 from experiments.whole_networks_few_shot import one_known
 
 TRUTH = np.array([100.0, 200.0, 400.0])
@@ -52,6 +53,26 @@ def test_figures_of_several_draws_are_their_mean_with_its_spread(tmp_path: Path)
     assert "hybridlat from all latencies of its family: 30 of 1 tables (tensorrt)" in page.about(
         [one]
     )
+
+
+def test_rows_are_read_with_what_timed_them_and_counted_where_they_are_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = (
+        "t4/tensorrt-10-yolo12/fp16", "xavier-agx/tensorrt-jetson-inference/fp16",
+        "orin-agx/tensorrt-mmdeploy/fp16", "v100/torch-1.6/fp32",
+        "t4/tkdnn-tensorrt-7.0/fp16", "t4/tkdnn-tensorrt-7.0/fp16", "t4/engine/fp16",
+    )  # fmt: skip
+    table = pytest.importorskip("pandas").DataFrame({"target": targets, "onnx": "a", "batch": 1, "latency_us": 9.0})
+    for column in ("layout", "note", "mapping_note", "source", "path"):
+        table[column] = ""
+    table.to_parquet(tmp_path / "networks.parquet")
+    rows = read_rows([tmp_path], FAMILIES["tensorrt"])
+    assert [row.target.runtime for row in rows] == ["tensorrt-10", "tensorrt", "tensorrt"]
+    assert [row.harness for row in rows] == ["yolo12", "jetson-inference", "mmdeploy"]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(": 1 rows of engine are passed over: an engine of no family")
+    assert ": 2 rows of tkdnn-tensorrt-7.0 are passed over: an engine of its own" in second
 
 
 def test_one_known_latency_is_near_what_the_product_makes_of_it() -> None:

@@ -238,6 +238,8 @@ def test_what_timed_a_table_is_read_and_left_out() -> None:
         ("t4/tensorrt-mlperf/int8", "t4/tensorrt/int8", "mlperf"),
         ("t4/tensorrt-10-ultralytics/fp16", "t4/tensorrt-10/fp16", "ultralytics"),
         ("v100/torch-ngc/amp", "v100/torch/amp", "ngc"),
+        ("t4/tensorrt-10-yolo12/fp16", "t4/tensorrt-10/fp16", "yolo12"),
+        ("v100/tensorrt-jetson-inference/fp16", "v100/tensorrt/fp16", "jetson-inference"),
         ("v100/torch-compile-2.9/amp", "v100/torch-compile-2.9/amp", ""),
         ("v100/torch-compile/amp", "v100/torch-compile/amp", ""),
     ):
