@@ -63,7 +63,9 @@ def test_rows_are_read_with_what_timed_them_and_counted_where_they_are_passed_ov
         "orin-agx/tensorrt-mmdeploy/fp16", "v100/torch-1.6/fp32",
         "t4/tkdnn-tensorrt-7.0/fp16", "t4/tkdnn-tensorrt-7.0/fp16", "t4/engine/fp16",
     )  # fmt: skip
-    table = pytest.importorskip("pandas").DataFrame({"target": targets, "onnx": "a", "batch": 1, "latency_us": 9.0})
+    table = pytest.importorskip("pandas").DataFrame(
+        {"target": targets, "onnx": "a", "batch": 1, "latency_us": 9.0}
+    )
     for column in ("layout", "note", "mapping_note", "source", "path"):
         table[column] = ""
     table.to_parquet(tmp_path / "networks.parquet")
