@@ -44,13 +44,9 @@ def main() -> None:
             continue
         rest = [rest[i] for i in np.sort(random.permutation(len(rest))[:ROWS])]
         records = [dataset.cells[h] for h in rest]
-        model = fit_model(
-            [record.text for record in records],
-            [record.latency_us for record in records],
-            [groups[h] for h in rest],
-            config,
-            [record.spread_share for record in records],
-        )
+        texts, spreads = [r.text for r in records], [r.spread_share for r in records]
+        latencies_us = [r.latency_us for r in records]
+        model = fit_model(texts, latencies_us, [groups[h] for h in rest], config, spreads)
         half, error = list[float](), list[float]()
         made = model.predict([dataset.cells[h].text for h in tested])
         for h, prediction in zip(tested, made, strict=True):
@@ -61,14 +57,10 @@ def main() -> None:
         if half:
             shares.append(float(np.mean(np.array(error) < half)))
             halves += half
-            print(
-                f"{op}: {len(half)} cells, {shares[-1]:.0%} held, half-width "
-                f"{np.median(half):.2f}, error {np.median(error):.2f} (medians of logarithms)"
-            )
-    print(
-        f"{len(halves)} cells of {len(shares)} operators: {np.mean(shares):.0%} held (mean over "
-        f"operators), half-width {np.median(halves):.2f}"
-    )
+            medians = f"half-width {np.median(half):.2f}, error {np.median(error):.2f}"
+            print(f"{op}: {len(half)} cells, {shares[-1]:.0%} held, {medians} (logarithms)")
+    means = f"{np.mean(shares):.0%} held, half-width {np.median(halves):.2f}"
+    print(f"{len(halves)} cells of {len(shares)} operators: {means}")
 
 
 if __name__ == "__main__":

@@ -245,10 +245,7 @@ class _Fit:
         return fit_gp_mean(*data, self.tuned, _POINTS, self.seed)
 
     def _boosted(self, table: Table, taken: Rows, share: float = 1.0) -> Booster:
-        """Gradient boosting (XGBoost) of a share of the values.
-
-        The shape of the trees follows the number of rows.
-        """
+        """Gradient boosting (XGBoost) of a share of the values, in trees as rows are many."""
         count = int(taken.sum())
         depth, leaves, eta = 4 if count < 800 else 6 if count < 2000 else 8, 192, 0.065
         if count >= 20_000:
