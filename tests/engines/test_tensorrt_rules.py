@@ -49,6 +49,11 @@ HEAD = (
     f"a = {CONV}(x, w) b = Reshape(a, split) "
     "c = Transpose<perm=[0,1,3,4,2]>(b) s = Sigmoid(c) y = Exp(s)"
 )
+ATTENTION = (
+    f"o = {CONV}(x, qkv) h = Reshape(o, heads) q, j, n = Split<axis=2, num_outputs=3>(h) "
+    "s = Mul(q, scalar) t = Transpose<perm=[0,1,3,2]>(s) m = MatMul(t, j) a = Softmax<axis=-1>(m) "
+    "b = Transpose<perm=[0,1,3,2]>(a) y = MatMul(n, b)"
+)
 SHUFFLE = (
     f"a = {CONV}(x, w) c = Reshape(a, split) d = Transpose<perm=[0,2,1,3,4]>(c) "
     f"e = Reshape(d, maps) y = {CONV}(e, w2)"
@@ -148,6 +153,8 @@ FUSED = {
          ["Conv", "Relu+Reshape+ReduceSum"]),
         ("10.7/fp16", MAPS, HEAD, ["Conv", "Reshape+Transpose+Sigmoid+Exp"]),
         ("8.6/fp16", MAPS, HEAD, ["Conv", "Reshape+Transpose", "Sigmoid+Exp"]),
+        ("10.7/fp16", MAPS, ATTENTION,
+         ["Conv", "Reshape+Split+Mul+Transpose", "MatMul", "Softmax+Transpose", "MatMul"]),
     ],
     "the second Concat that a tensor is part of copies it, as it does an input": [
         ("8.6/fp16", MAPS, f"{PART} c = {CONV}(x, w) f = Concat<axis=1>(a, c) "

@@ -133,7 +133,7 @@ def compiled(network: Network) -> frozenset[int]:
     """Positions of operators that Myelin compiles in a network without layer normalisations.
 
     A published engine of 10.7 has them around what computes on anything but feature maps, with the
-    copies and views that hang on it.
+    copies and views that hang on it; products of two tensors, as attention has them, are there too.
     """
     nodes, types = network.nodes, network.types
     free = {i for i, node in enumerate(nodes) if node.op not in _BUILT_IN}
@@ -141,6 +141,8 @@ def compiled(network: Network) -> frozenset[int]:
     def computes_apart(position: int) -> bool:
         node = nodes[position]
         ranks = [len(types[name].shape) for name in node.inputs if name in types]
+        if kind_of(node.op) == KINDS["matmul"] and len(ranks) > 1:
+            return True
         return kind_of(node.op) in _COMPUTES and bool(ranks) and max(ranks) != _MAP
 
     waiting = [i for i in free if computes_apart(i)]
