@@ -251,6 +251,10 @@ def test_what_differs_has_an_identity_of_its_own() -> None:
     # A table's name says no version: the newest is meant.
     named = identity(Target.parse("t4/tensorrt-ultralytics/fp16"))
     assert named == identity(Target.parse("t4/tensorrt/fp16"))
+    # Where that does not run, the last that does.
+    for device, last in (("xavier-nx", "8.5"), ("tx2", "8.2"), ("p100", "8.6"), ("v100", "10")):
+        known = identity(Target.parse(f"{device}/tensorrt-{last}/fp16"))
+        assert identity(Target.parse(f"{device}/tensorrt/fp16")) == known
 
 
 def test_a_transformer_is_announced_as_a_foreign_node() -> None:
