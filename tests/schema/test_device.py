@@ -27,6 +27,13 @@ def test_tensors_pass_through_the_last_cache_at_its_speed() -> None:
     assert replace(CARD, clock_hz=0).under("tensorrt").kept_share == 0  # not known
 
 
+def test_launches_follow_the_clock_of_boards_that_have_a_memory_of_their_own() -> None:
+    at = {clock: replace(CARD, clock_hz=clock, launch_us=2.0) for clock in (1.2e9, 4 * 1.53e9)}
+    assert [card.under("tensorrt").launch_us for card in at.values()] == [2.0, 2.0 / 8]
+    shared = replace(at[4 * 1.53e9], shares_memory=True)
+    assert shared.under("tensorrt").launch_us == shared.under("torch").launch_us == 2.0
+
+
 @pytest.mark.parametrize("engine", ["torch", "torch-compile"])
 def test_frameworks_accumulate_in_fp32(engine: str) -> None:
     assert CARD.under(engine) is CARD
