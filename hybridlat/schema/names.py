@@ -70,7 +70,7 @@ def near(device: str, known: Iterable[str]) -> list[str]:
     """Up to three devices that a name may mean: whole names in it or about it, then those alike."""
     names = sorted(known)
     akin = [n for n in names if f"{n}-".startswith(f"{device}-") or n.endswith(f"-{device}")]
-    akin += [name for name in reversed(names) if device.startswith(f"{name}-")]
+    akin += sorted((n for n in names if f"-{n}-" in f"-{device}-"), key=len, reverse=True)
     return list(dict.fromkeys([*akin, *difflib.get_close_matches(device, names, n=2)]))[:3]
 
 

@@ -64,7 +64,9 @@ WRONG = {
     "Orin/tensorrt/fp16": "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano, orin-nano-4gb",
     "xavier": "'xavier' is the chip of xavier-agx, xavier-nx: name the board",
     "rtx-6000/tensorrt/fp16": "did you mean quadro-rtx-6000 or rtx-6000-ada or rtx-pro-6000?",
-    "RTX 2060 12GB/tensorrt/fp16": "unknown device 'rtx-2060-12gb': did you mean rtx-2060 or",
+    "RTX 2080 Max-Q/tensorrt/fp16": "unknown device 'rtx-2080-max-q': did you mean rtx-2080 or",
+    "DGX A100/tensorrt/fp16": "unknown device 'dgx-a100': did you mean a100 or",
+    "MSI RTX 3060 Ti Gaming/torch/fp16": "did you mean rtx-3060-ti or rtx-3060 or",
     "8x A100/tensorrt/fp16": "'8x A100' names several devices",
     # nor has a GPU threads, or an engine a version that never came out.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",

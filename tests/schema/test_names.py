@@ -54,7 +54,8 @@ NAMES = {
     "RTX 3060 Ti GDDR6X": "rtx-3060-ti-gddr6x", "RTX 4070 GDDR6": "rtx-4070-gddr6",
     "H100 80GB HBM2e": "h100-pcie", "GH200 HBM3e": "gh200-144gb", "RTX 3090 GDDR6X": "rtx-3090",
     "Orin Nano 4GB Super": "orin-nano-4gb-super", "Orin Nano 4GB MAXN": "orin-nano-4gb-super",
-    "Orin NX 8GB 20W": "orin-nx-8gb", "AGX Orin 32GB (40 W)": "orin-agx-32gb",
+    "Orin NX 8GB 20W": "orin-nx-8gb-20w", "AGX Orin 32GB (40 W)": "orin-agx-32gb-40w",
+    "Orin Nano 4GB 25W": "orin-nano-4gb-super", "Orin NX 8GB Super": "orin-nx-8gb-40w",
     "Orin Nano 4GB 10W": "orin-nano-4gb", "AGX Orin 60W": "orin-agx",
     "Orin Nano Super 8GB MAXN_SUPER": "orin-nano-super",
     # as tables write them
@@ -62,7 +63,13 @@ NAMES = {
     "rtx_4090m": "rtx-4090-laptop", "RTX 4090D": "rtx-4090-d",
     "Jetson OrinNano devkit": "orin-nano", "XavierNX": "xavier-nx", "TeslaT4": "t4",
     "A100 1g.5gb": "a100-mig-1g.5gb", "1x A100": "a100", "A100-SXM-80GBx1": "a100-80gb",
-    "T4 x1": "t4", "AMD Phenom(tm) II X4 955 Processor": "phenom-ii-x4-955",
+    "GPU 0: Tesla T4 (UUID: GPU-92a5a8ff-2f4c-e1d2)": "t4", "cuda:0 NVIDIA L4": "l4",
+    "RTX 6000 Pro": "rtx-pro-6000", "RTX 4000 SFF": "rtx-4000-sff-ada",
+    "RTX 3060 LHR": "rtx-3060", "RTX 3090 FE": "rtx-3090", "Quadro P4000": "quadro-p4000",
+    "NVIDIA RTX PRO 5000 72GB Blackwell": "rtx-pro-5000-72gb", "RTX 8000": "quadro-rtx-8000",
+    "NVIDIA GeForce RTX 3050 4GB Laptop GPU": "rtx-3050-laptop-4gb", "RTX 5090D": "rtx-5090-d",
+    "RTX 5000 Ada Generation Laptop GPU": "rtx-5000-ada-laptop", "T4 x1": "t4",
+    "AMD Phenom(tm) II X4 955 Processor": "phenom-ii-x4-955",
 }  # fmt: skip
 
 
@@ -89,6 +96,7 @@ def test_a_sheet_s_name_and_title_lead_to_it(name: str) -> None:
         ("Orin", "", "orin-agx"),
         ("Orin", "Some carrier board", "orin-agx"),
         ("NVIDIA Tegra X1", "NVIDIA Jetson TX1 Developer Kit", "jetson-tx1"),
+        ("AD107M [GeForce RTX 4060 Max-Q / Mobile]", "", "rtx-4060-laptop"),
         ("Xavier", "NVIDIA Jetson Xavier NX Developer Kit", "xavier-nx"),
         ("NVIDIA GeForce RTX 4090", "NVIDIA Jetson Orin Nano Developer Kit", "rtx-4090"),
     ],
