@@ -18,7 +18,7 @@ GPUS = [name for name in device_sheets.names() if device_sheets.load(name).kind 
 # Operations of one multiprocessor in one cycle, a multiply-add counting two: tensor cores with
 # dense operands and FP32 accumulation from Volta on, vector instructions before.
 PER_CYCLE = {
-    "3.5": {"fp32": 384}, "3.7": {"fp32": 384}, "5.2": {"fp32": 256},
+    "3.5": {"fp32": 384}, "3.7": {"fp32": 384}, "5.0": {"fp32": 256}, "5.2": {"fp32": 256},
     "5.3": {"fp32": 256, "fp16": 512}, "6.0": {"fp32": 128, "fp16": 256},
     "6.1": {"fp32": 256, "int8": 1024}, "6.2": {"fp32": 256, "fp16": 512},
     "7.0": {"fp32": 128, "fp16": 1024, "int8": 512},
@@ -36,10 +36,12 @@ PER_CYCLE = {
 }  # fmt: skip
 # Turing's small chips multiply in FP16 by vector instructions.
 WITHOUT_TENSOR_CORES = {"fp32": 128, "fp16": 256, "int8": 512}
-# GeForce boards accumulate in FP32 at half the rate; so do two boards for servers, throughout.
+# GeForce boards accumulate in FP32 at half the rate; servers' boards that share it, throughout.
 GEFORCE = {name for name in GPUS if re.match(r"rtx-(?!pro-|.*-ada$)", name)}
-HALVED: dict[str, tuple[str, ...]] = dict.fromkeys(GEFORCE, ("tf32", "fp16", "bf16"))
-HALVED |= dict.fromkeys(("a10g", "l40"), ("tf32", "fp16", "bf16", "int8"))
+TENSOR = ("tf32", "fp16", "bf16", "int8")
+SLOWED: dict[str, dict[str, int]] = {n: dict.fromkeys(TENSOR[:3], 2) for n in GEFORCE}
+SLOWED |= {name: dict.fromkeys(TENSOR, 2) for name in ("a10g", "l20", "l40")}
+SLOWED["h20"] = dict.fromkeys(TENSOR, 4)
 ARCHITECTURES = {
     "3": "kepler", "5": "maxwell", "6": "pascal", "7": "volta", "7.5": "turing", "8": "ampere",
     "8.9": "ada", "9": "hopper", "10": "blackwell", "11": "blackwell", "12": "blackwell",
@@ -107,7 +109,7 @@ def test_what_nobody_measured_is_taken_to_reach_its_peak() -> None:
 @pytest.mark.parametrize("name", GPUS)
 def test_a_gpu_states_all_and_its_peaks_are_its_multiprocessors_times_its_clock(name: str) -> None:
     device, stated = device_sheets.load(name), sheet(name)
-    small = re.match("gtx-16|t1000", name)
+    small = re.match("gtx-16|t1000|t[46]00", name)
     rates = WITHOUT_TENSOR_CORES if small else PER_CYCLE[device.compute_capability]
     major = device.compute_capability.split(".")[0]
     built_as = ARCHITECTURES.get(device.compute_capability, ARCHITECTURES.get(major))
@@ -122,7 +124,7 @@ def test_a_gpu_states_all_and_its_peaks_are_its_multiprocessors_times_its_clock(
     assert 0.85 * device.clock_hz <= tensor_hz <= device.clock_hz
     for precision, flops in peaks.items():
         hertz = device.clock_hz if precision == "fp32" else tensor_hz
-        rate = rates[precision] / (2 if precision in HALVED.get(name, ()) else 1)
+        rate = rates[precision] / SLOWED.get(name, {}).get(precision, 1)
         assert flops == pytest.approx(rate * device.units * hertz, rel=0.03), precision
 
 

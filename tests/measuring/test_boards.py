@@ -68,8 +68,9 @@ def test_a_name_that_says_all_is_kept_and_an_odd_count_remarked() -> None:
     assert (board, remark) == ("l4", "l4 has 58 multiprocessors, this device 40")
     with pytest.raises(Refusal, match="contradicts"):
         board_of("NVIDIA L4", 58, None, "t4")
-    # An RTX 2060 of 12 GB has as many as the SUPER, which the driver calls so; no slice has more.
-    for memory_bytes in (None, 12 * GIB):
+    # A card of another name's units that the driver calls so; a slice has fewer, not more.
+    assert board_of("NVIDIA GeForce RTX 2060", 34, None, "") == ("rtx-2060-12gb", "")
+    for memory_bytes in (None, 8 * GIB):
         with pytest.raises(Refusal, match="another device of this name") as refused:
-            board_of("NVIDIA GeForce RTX 2060", 34, memory_bytes, "")
-        assert refused.value.value == "rtx-2060 has 30 multiprocessors, this device 34"
+            board_of("NVIDIA GeForce RTX 2070", 40, memory_bytes, "")
+        assert refused.value.value == "rtx-2070 has 36 multiprocessors, this device 40"
