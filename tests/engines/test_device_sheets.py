@@ -27,13 +27,10 @@ PER_CYCLE = {
     "8.0": {"fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
     "8.6": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
     "8.7": {"fp32": 256, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
-    "8.9": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
     "9.0": {"fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "int8": 8192},
     "10.0": {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "int8": 16384},
-    "11.0": {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "int8": 16384},
-    "12.0": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
-    "12.1": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
 }  # fmt: skip
+PER_CYCLE |= dict.fromkeys(("8.9", "12.0", "12.1"), PER_CYCLE["8.6"]) | {"11.0": PER_CYCLE["10.0"]}
 # Turing's small chips multiply in FP16 by vector instructions.
 WITHOUT_TENSOR_CORES = {"fp32": 128, "fp16": 256, "int8": 512}
 # GeForce boards accumulate in FP32 at half the rate; servers' boards that share it, throughout.

@@ -119,8 +119,8 @@ def cells(net: Path, engine: str, precision: str, batch: int = 1) -> NetworkCell
 
 
 @cache
-def table(net: Path, precision: str) -> KernelTable:
-    of_net = cells(net, "tensorrt", precision)
+def table(net: Path, precision: str, batch: int = 1) -> KernelTable:
+    of_net = cells(net, "tensorrt", precision, batch)
     return table_of_texts(of_net.texts, of_net.counts)
 
 
@@ -168,6 +168,39 @@ def test_more_power_means_more_of_everything() -> None:
 
 
 GPUS = [name for name in device_sheets.names() if device_sheets.load(name).kind == "gpu"]
+FIVE = [TEN[i] for i in (1, 3, 5, 6, 9)]
+
+
+def base_us(gpu: str, precision: str, batch: int) -> list[float]:
+    sheet = device_sheets.load(gpu).under("tensorrt")
+    sets = (kernel_set(table(net, precision, batch), sheet, precision) for net in FIVE)
+    return [float(one.counts @ one.base_us) for one in sets]
+
+
+def figures(gpu: str) -> NDArray[np.float64]:
+    """Those of a sheet, and each rate of one multiprocessor: a kernel of few tiles goes by that."""
+    sheet = device_sheets.load(gpu).under("tensorrt")
+    ways = ("fp32", STRICT, "tf32", "fp16", "int8")
+    peaks = [sheet.peak(way) * share for way in ways for share in (1, sheet.sustained_share(way))]
+    others = [sheet.units, sheet.clock_hz, *sheet.cache_bytes, *rates(sheet)[1:]]
+    return np.array([*peaks, *(peak / sheet.units for peak in peaks), *others])
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_gpu_that_is_better_in_every_figure_is_no_slower_before_the_law(batch: int) -> None:
+    """Within a generation; and FP16 is no slower than FP32. What was learned has exceptions."""
+    every = {way: np.array([base_us(gpu, way, batch) for gpu in GPUS]) for way in ("fp32", "fp16")}
+    sheets, of = [device_sheets.load(gpu) for gpu in GPUS], [figures(gpu) for gpu in GPUS]
+    has_fp16 = [sheet.peak("fp16") > sheet.peak("fp32") for sheet in sheets]
+    assert (every["fp16"] <= every["fp32"])[has_fp16].all()
+    pairs = itertools.permutations(range(len(GPUS)), 2)
+    alike = ((i, j) for i, j in pairs if sheets[i].architecture == sheets[j].architecture)
+    better = [(i, j) for i, j in alike if (of[j] >= of[i]).all()]
+    assert len(better) > 1000
+    for us in every.values():
+        assert not [(GPUS[i], GPUS[j]) for i, j in better if (us[j] > 1.0001 * us[i]).any()]
+
+
 WAYS = (
     *itertools.product(["tensorrt"], ("fp32", "fp32-strict", "fp16", "int8"), (1, 64)),
     *itertools.product(("torch", "torch-compile"), ("fp32", "amp", "fp16"), (1, 64)),
