@@ -43,7 +43,7 @@ def device_name(raw: str, board: str = "") -> str:
         before, name = name, _as_read(name)
         if name == before:
             break
-    if re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
+    if re.fullmatch("(cuda|gpu|yes|no|true|false|none)?-?[0-9]*", name):
         raise TargetError(f"{raw!r} names no device: write its model, as in t4")
     return name
 
@@ -149,7 +149,8 @@ def engine_name(raw: str, version: str = "") -> str:
         )
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])(?!2trt)", r"\1 ", raw.strip().lower())
     beside = rf"(?<![a-z])({'|'.join(of['beside'])})[-_ :=v]*[0-9][0-9.]*"
-    text = re.sub(beside, " ", re.sub(r"(?<=[0-9])[_,](?=[0-9])", ".", text))
+    text, version = (re.sub(r"(?<=[0-9])[_,](?=[0-9])", ".", part) for part in (text, version))
+    text = re.sub(beside, " ", text)
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
     known = ((match, name) for form, name in of["patterns"] if (match := re.search(form, text)))
     match, name = next(known, (None, "-".join(word for word in words if word != "ngc")))

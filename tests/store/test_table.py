@@ -81,6 +81,8 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     (f"{ON_T4},batch", f"a,{T4},1,", CONSTANT, {"batch": 1}),  # fills the gaps of a named column
     ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("C:/nets/a",)}),
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
+    ("network,batch,latency_ms,fps", "a,1,4,100", "", {"latency_us": 4000}),  # its host is slower
+    ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
 ]
 
 
@@ -157,7 +159,7 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
         *((f"a,T4,torch,fp32,,{text},,1,", "batch is not a whole number from 1 up", text)
           for text in ("0", "2.5")),
         *((f"a,T4,torch,fp32,,1,{text},1,", "the size is not HEIGHTxWIDTH", text)
-          for text in ("big", "0x8")),
+          for text in ("big", "0x8", "11689512")),
         ("a,T4,torch,fp32,,1,,1e-9,", "the latency is none of a network", "1e-9 ms"),
         ("a,T4,torch,fp32,,1,,550us,", "the latency has another unit than its column",
          "550us under ms"),
@@ -202,10 +204,13 @@ NET = "network,t\na,1\n"
         ("network,latency_ms\n", "", "has no rows below its header"),
         ("sep=|\nnetwork|latency_ms\na|1\n", "", "has the separator '|'"),
         ("network,latency_ms\na\0b,1\n", "", "holds NUL"),
-        (
-            "network,latency_ms,batch\na,1,2\nnetwork,batch,latency_ms\n",
-            "",
-            "second header in row 2",
+        *(
+            (f"network,latency_ms,batch\n{rows}", "", f"second header in row {number}")
+            for number, rows in [
+                (2, "a,1,2\nnetwork,batch,latency_ms\n"),
+                (2, "a,1,2\nmodel,latency_us,bs\nb,900,1\n"),
+                (1, ",fp16,int8\na,1,2\n"),
+            ]
         ),
         ("network,latency\na,1\n", "", "in its name.*it has network, latency;"),
         ("network,target\na,b\n", "", "no column of latencies"),
@@ -319,9 +324,7 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
         ("batch", ["a,1,{},2", "b,1,{},2", "* at 10 W,,,"], {3: "and precision missing"}),
         ("mode", ["a,1,{},7W", "a,2,{},15W", "b,1,{},7W"],
          {1: "differ in mode, not read: 7W", 2: "differ in mode, not read: 15W"}),
-        ("statistic", ["a,1,{},mean", "a,0.1,{},std"],
-         {1: "differ in statistic, not read: mean",
-          2: "differ in statistic, not read: std"}),
+        ("statistic", ["a,1,{},mean", "a,0.1,{},std"], {2: "of latencies: statistic: std"}),
         (",x", ["a,1,{},mean,1", "b,1,{},mean,1", "a,2,{},p99,1"],
          {1: "a column without title, not read: mean", 3: "not read: p99"}),
         *((title, [f"a,1,{{}},{one}", f"a,2,{{}},{other}"], {})
@@ -349,8 +352,11 @@ def test_what_sets_rows_of_one_network_apart(
         *((title, "8x3x224x224", "size") for title in ("input", "Shape")),
         *((title, "True", "precision") for title in ("half", "FP16", "amp")),
         ("provider", "TensorrtExecutionProvider", "engine"),
+        *((title, "4", "batch") for title in ("\u6279\u91cf", "Taille du lot", "trt_batch_size")),
+        *(("num_bits", "8", "precision"), ("includes transfers", "yes", "host_copies")),
+        ("with CUDA graphs?", "yes", "cuda_graph"),
         *((title, "640", "size") for title in ("size (pixels)", "input res", "Input size (px)")),
-        *((title, "10.3.0", "version") for title in ("TRT version", "trt_ver", "tensorrt")),
+        *((title, "10.3.0", "engine_version") for title in ("TRT version", "trt_ver", "tensorrt")),
         # what they hold says it, in any language
         *(("Genauigkeit", cell, "precision") for cell in ("INT8", "float16", "bf16")),
         *(("\u540e\u7aef", cell, "engine") for cell in ("PyTorch 2.4", "ONNX Runtime", "TensorRT")),
@@ -361,7 +367,7 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
     tmp_path: Path, title: str, cell: str, field: str
 ) -> None:
     text = f"network,latency_ms,{title}\na,1,{cell}\n"
-    with pytest.raises(StoreError, match=rf"that may be the {field}, .* name it {field}, say"):
+    with pytest.raises(StoreError, match=rf"that may be the .*, .* name it {field}, say"):
         read(tmp_path, text, default=T4)
     assert only(read(tmp_path, text, f"labels = ['{title}']", T4)).labels == {title: cell}
 
@@ -373,6 +379,7 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("library", "torchvision"), ("Unit", "ms"), ("GPUs", "1"), ("status", "FINISHED")),
         *(("use_dla", "no"), ("sparsity", "dense"), ("concurrency", "1.0")),
         *(("epochs", "300"), ("streams", ""), ("image", "nvcr.io/nvidia/pytorch:23.10-py3")),
+        *(("error", "0.2%"), ("exit_code", "0"), ("valid", "yes"), ("kind", "measured")),
         *(("mean_latency_ms", "1.3"), ("power_limit", "7W"), ("p99, power_limit", "1.3,7W")),
     ],
 )
@@ -386,17 +393,26 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
     ("title", "cell", "reason"),
     [
         *((title, "4", "several inferences run at once")
-          for title in ("GPUs", "num_gpus", "Streams", "instances", "Concurrency", "# GPU")),
+          for title in ("GPUs", "num_gpus", "Streams", "instances", "Concurrency", "# GPU",
+                        "infStreams", "nireq", "parallel requests", "infer_requests")),
         ("Concurrency", "16 clients", "several inferences run at once"),
         ("useDLACore", "0", "the row is of a DLA"),
         *((title, cell, "the row is of a DLA, or of sparse weights")
           for title, cell in [("DLA", "1"), ("use_dla", "yes"), ("Sparsity", "2:4")]),
         *((title, cell, "the row says that its run failed")
           for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
+        ("error", "CUDA out of memory", "the row says why its run failed"),
+        *((title, "137", "the row's run ended with an error") for title in ("rc", "exit_code")),
+        *((title, cell, "the row is marked as none that counts")
+          for title, cell in [("success", "False"), ("is_valid", "0"), ("measured", "no")]),
+        *((title, cell, "the latency is none that was measured")
+          for title, cell in [("kind", "estimated"), ("source of it", "simulated")]),
+        *((title, cell, "the figure is no median or mean of latencies")
+          for title, cell in [("statistic", "p99"), ("percentile", "95th"), ("metric", "energy")]),
     ],
 )  # fmt: skip
 def test_runs_of_something_else(tmp_path: Path, title: str, cell: str, reason: str) -> None:
-    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,-1\n"
+    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,none\n"
     found = read(tmp_path, text, default=T4)
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
     assert len(found.rows) == 1
@@ -429,6 +445,17 @@ MEASURED_ON = [
     ("size,height,width", "a,1,32,8,8", T4, "the row contradicts itself: size (8, 8), 32"),
     ("size,batch", "a,1,2x3x32x32,8", T4, "the row contradicts itself: batch 8, 2x3x32x32"),
     ("batch,fps", "a,1,8,1000", T4, "contradicts itself: 1 for a batch of 8, 1000 images a second"),
+    *(("batch,fps", row, T4, "the row contradicts itself") for row in ("a,1,1,80", "a,9,8,90000")),
+    # Dates, decimal commas, words that are no device, several of one, two engines.
+    ("engine,version", "a,1,TensorRT,06/08/2024", T4, "what it was measured on cannot be read"),
+    ("engine,version", 'a,1,TensorRT,"8,6"', T4, f"{T4}"),
+    ("engine", "a,1,ONNX Runtime 1.16 CUDAExecutionProvider", T4, "t4/onnxruntime-1.16/fp16"),
+    ("engine", "a,1,PyTorch 2.1 + TensorRT 8.6", T4, "t4/torch-tensorrt-2.1/fp16"),
+    ("engine", "a,1,TensorRT 8.6 (TensorFlow)", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
+    *(
+        ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
+        for cell in ("yes", "True", "T4 (4 GPUs)", "T4 and V100", "T4 & V100")
+    ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),
     ("device,Power Mode", "a,1,Orin Nano,15W", NANO, "orin-nano/tensorrt-8.6/fp16"),

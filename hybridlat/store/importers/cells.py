@@ -19,6 +19,7 @@ LEAST_US, MOST_US = 1e-3, 1e12
 """No latency is below a nanosecond or above eleven days."""
 _CHANNELS = (1, 3, 4)
 _LONGEST_VALUE = 200  # letters; a cell has any number
+_LONGEST_SIDE = 16384  # of an image: a number alone may count pixels or parameters
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _SHEETS = shipped_files("devices", ".toml")
@@ -144,7 +145,7 @@ def shape(text: str) -> tuple[int | None, Size]:
     comma = r"\s*,\s*|" if bare != text.strip() else r"\s*,\s+|"
     parts = re.split(rf"{comma}\s*[x×*]\s*|\s+", bare, flags=re.IGNORECASE)
     numbers = [int(n) for n in parts if re.fullmatch("[0-9]{1,9}", n)]
-    if len(numbers) != len(parts) or len(numbers) > 4 or min(numbers) < 1:
+    if len(numbers) != len(parts) or len(numbers) > 4 or not 0 < min(numbers) <= _LONGEST_SIDE:
         raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
     batch = numbers.pop(0) if len(numbers) == 4 else None
     if len(numbers) == 3:
@@ -218,7 +219,7 @@ def target_of(
         parts = dict(zip(PARTS, (device, engine, precision), strict=True))
         if missing := [name for name, part in parts.items() if not part]:
             why = "the device, engine or precision is not stated"
-            fix = "name the columns or give constants with --columns, or state it with --target"
+            fix = "state it with --target, or in a table by a column or constant (--columns)"
             raise Refusal(why, f"{' and '.join(missing)} missing", fix)
         return Target.parse(str(Target(device, engine, precision, threads)))
     except TargetError as error:

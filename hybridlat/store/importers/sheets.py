@@ -38,7 +38,7 @@ OBJECTIONS = [
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNIT_IN_NAME = re.compile(
-    rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
+    rf"(.+?)[ _-]?[ _(\[-]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
     re.IGNORECASE,
 )
 
@@ -182,6 +182,20 @@ class Table:
         read = {*self.places.values(), *map(self.header.index, self.column_map.labels)}
         return {i: title for i, title in enumerate(self.header) if i not in read}
 
+    def refuse_second_header(self, path: Path) -> None:
+        """StoreError for a row that names columns: its figures and those below mean others."""
+        titles = {title.casefold() for title in self.header if title}
+        timed = {self.places[name] for name in ("latency", "throughput") if name in self.places}
+        named = {self.places[name] for name in ("network", "onnx") if name in self.places}
+        for number, row in enumerate(self.rows, start=1):
+            figures, names = ("".join(row[i] for i in of if i < len(row)) for of in (timed, named))
+            is_second = len(titles.intersection(map(str.casefold, row))) > 1
+            is_second |= _unit_of(figures)[0] in (*FIELDS["latency"], *FIELDS["throughput"])
+            is_first = number == 1 and named and not (names or figures[:1].isdigit())
+            if row != self.header and (is_second or is_first):
+                fix = "make two tables of it, or one header"
+                raise StoreError(f"{path} has a second header in row {number}: {fix}")
+
     def refuse_lookalikes(self, path: Path) -> None:
         """StoreError for an unread column that states a field which no other column does."""
         known = {*self.places, *self.column_map.constants}
@@ -198,10 +212,9 @@ class Table:
             alike += ["device"] if texts and all(map(cells.is_device, texts)) else []
             for name in alike:
                 if name not in known:
-                    raise StoreError(
-                        f"{path} has a column {title!r:.60} that may be the {name}, and is not "
-                        f"known as that: name it {name}, say what it is with --columns, or drop it"
-                    )
+                    fix = f"name it {FIELDS[name][0]}, say what it is with --columns, or drop it"
+                    why = f"{path} has a column {title!r:.60} that may be the {name}"
+                    raise StoreError(f"{why}, and is not known as that: {fix}")
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:
@@ -253,6 +266,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
     texts = {name: [row[i] for row in rows if i < len(row)] for name, i in places.items()}
     roles = {name: cells.roles_of(texts[name], decimal) for name in places}
     table = Table(header, rows, places, roles, unit, column_map)
+    table.refuse_second_header(path)
     table.refuse_lookalikes(path)
     return table
 

@@ -24,6 +24,8 @@ _FILLED = (*cells.PARTS, "batch", "size")
 """Fields whose empty cells stand for others: cells that were merged are empty too."""
 _BESIDE = (".onnx", ".data", ".toml")
 """How files end that stand beside tables and logs, and are none."""
+_FAR = 10.0
+"""Times that images a second may be off the latency beside them: hosts may wait, units differ."""
 _MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")
 
 
@@ -84,16 +86,12 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     unread = table.unread
     if titles_of := visible(", ".join(filter(None, unread.values()))):
         read.notes.append(f"{file.name}: not read are the columns {titles_of}")
-    titles = {title.casefold() for title in table.header if title}
-    for number, row in enumerate(table.rows, start=1):
-        if row != table.header and len(titles.intersection(map(str.casefold, row))) > 1:
-            raise StoreError(f"{file} has a second header in row {number}: make two tables of it")
     heading, empty = "", Counter[str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, row in enumerate(table.rows, start=1):
         where, filled = f"{file.name}, row {number}", list(filter(None, row))
         try:
-            if len(filled) == 1 < len(titles) - 1:
+            if len(filled) == 1 < len({*filter(None, table.header)}) - 1:
                 heading = filled[0]
             elif heading:
                 fix = "say in a column what it says, or drop it"
@@ -226,8 +224,10 @@ class _Row:
         if text := self.text("latency"):
             latency_us = cells.latency_us(text, self.table.unit, roles["latency"])
             rate = cells.number(rate_text, "throughput", roles["throughput"]) if rate_text else -1.0
-            # Nearer to one image in this time than to the batch.
-            if batch and 0 < rate * latency_us / 1e6 < math.sqrt(batch) and batch > 1:
+            images = rate * latency_us / 1e6
+            # Nearer to one image in this time than to the batch, or in another unit.
+            least = 1 / _FAR if batch == 1 else math.sqrt(batch or 1)
+            if batch and images > 0 and not least <= images <= _FAR * batch:
                 value = f"{text} for a batch of {batch}, {rate_text} images a second"
                 fix = "write the latency of the whole batch, or drop one of the columns"
                 raise Refusal("the row contradicts itself", value, fix)
