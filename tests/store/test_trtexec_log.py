@@ -79,19 +79,26 @@ def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
     (tmp_path / "one.log").write_text(LOG_8.replace("--exportTimes=out/times.json", ""))
     warning = "[W] * GPU compute time is unstable, with coefficient of variance = 7.2%.\n"
     (tmp_path / "two.log").write_text(LOG_8 + warning)
-    (tmp_path / "times.json").write_text(json.dumps([{"computeMs": t} for t in (1.0, 2.0, 4.0)]))
+    (tmp_path / "times.json").write_text(json.dumps([{"computeMs": t} for t in (1.0, 1.3, 4.0)]))
     (tmp_path / "other.txt").write_text("nothing\n")
-    (tmp_path / "net_c.json").write_text('[{"compute": 2}, {"compute": 2.4}, {"compute": 2.2}]')
+    compute = [2, 2.4, 2.2, 2.1, 2.3]
+    (tmp_path / "net_c.json").write_text(json.dumps([{"compute": t} for t in compute]))
     read = read_logs([tmp_path], Target("t4", "tensorrt-8.6", "fp16"))
     rows = [(row.where, row.latency_us) for row in read.rows]
-    assert rows == [("one.log, line 1", 1230), ("times.json", 2000), ("net_c.json", 2200)]
+    assert rows == [("one.log, line 1", 1230), ("times.json", 1300), ("net_c.json", 2200)]
     one, times, alone = read.rows
     assert (one.names, one.samples_us) == (("/nets/net_a",), ())
     assert (times.names, times.target) == (("/nets/net_a",), one.target)
-    assert (alone.names, alone.batch, alone.samples_us) == (("net_c",), None, (2000, 2400, 2200))
+    assert (alone.names, alone.batch, alone.samples_us) == (
+        ("net_c",),
+        None,
+        tuple(1e3 * t for t in compute),
+    )
     assert 0 < alone.spread_share < 0.1
     assert [row.facts for row in read.rows] == [{}, {"suspect": True}, {}]
-    assert read.notes == ["times.json: trtexec calls the time unstable: kept as suspect"]
+    suspect, unsized = read.notes
+    assert suspect.startswith("times.json: trtexec calls the time unstable, or timed hardly any")
+    assert unsized.startswith("net_c.json: no sizes are stated: they are those of the file")
     refused = {r.where: r.reason for r in read.refused}
     assert refused == {"other.txt": "the log states no median of GPU Compute Time"}
     (refusal,) = read_logs([tmp_path / "net_c.json"]).refused
@@ -128,11 +135,13 @@ def test_an_option_that_changes_nothing_changes_nothing(option: str) -> None:
 
 PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
 ==PROF== Disconnected from process 7
-==7== NVPROF is profiling process 7, command: trtexec"""
+==7== NVPROF is profiling process 7, command: trtexec
+Using an engine plan file across different models of devices is not recommended
+trtexec_safe --loadEngine=a.plan"""
 
 
 @pytest.mark.parametrize("line", PROFILED.splitlines())
-def test_a_run_under_a_profiler_is_left_out(line: str) -> None:
+def test_a_run_that_its_log_calls_no_plain_one_is_left_out(line: str) -> None:
     objection = read_log(f"{LOG_8}{line}\n").objection
     assert objection is not None and objection.value == line
 
@@ -279,10 +288,11 @@ def test_a_path_with_spaces(name: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_texts_of_other_shells(tmp_path: Path, coding: str) -> None:
+@pytest.mark.parametrize("end", ["\r\n", "\r\r\n", "\r"])
+def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
     text = LOG_8.replace("median = 1.23", "median = 1,23").replace("[I]", "\x1b[32m[I]\x1b(B\x1b[m")
     text += "\x1b]0;title\x07[I] DLACore: \x1b[2J\x1b[?25l\n"
-    (tmp_path / "a.log").write_bytes(text.replace("\n", "\r\n").encode(coding))
+    (tmp_path / "a.log").write_bytes(text.replace("\n", end).encode(coding))
     (row,) = read_logs([tmp_path]).rows
     assert (row.latency_us, row.target.device) == (1230, "t4")
 
@@ -298,6 +308,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other)
     modes = [run.power_mode for run in read_runs((tmp_path / "a.log").read_text())]
     assert modes == ["7W", "MAXN"]
+    assert [run.power_mode for run in read_runs(LOG_8 + other + "NV Power Mode: 7W\n")] == [
+        "7W"
+    ] * 2
     mixed = LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5")
     (tmp_path / "a.log").write_text(mixed)
     (refusal,) = read_logs([tmp_path]).refused
@@ -313,27 +326,34 @@ def test_a_median_out_of_its_range(median: str) -> None:
 ODD_TIMES = [
     f'[{{"computeMs": {odd}}}]' for odd in ("NaN", "Infinity", "-1", "0", '"1.5"', "9" * 400)
 ]
+ODD_TIMES += ["[" * 100_000, "[" + "9" * 400 + "]", "{}", "[]", "[", '["x"]', "\0", "null"]
+ODD_TIMES += ['[{"count": 100}, {"name": "conv", "averageMs": 1}]', '{"Layers": ["conv"]}']
+AT_ONCE = [{"startComputeMs": i, "endComputeMs": i + 4, "computeMs": 1.2} for i in range(8)]
 
 
 @pytest.mark.parametrize(
-    "times",
-    [*ODD_TIMES, "[" * 100_000, "[" + "9" * 400 + "]", "{}", "[]", "[", '["x"]', "\0", "null"],
+    ("times", "reason"),
+    [
+        *((times, "the file holds no times of trtexec") for times in ODD_TIMES),
+        (json.dumps(AT_ONCE), "several inferences run at once"),
+        ('[{"computeMs": 4}]', "the times are of another run than the log"),
+    ],
 )
-def test_times_that_are_none_leave_the_run_out(tmp_path: Path, times: str) -> None:
+def test_times_that_are_none_leave_the_run_out(tmp_path: Path, times: str, reason: str) -> None:
     (tmp_path / "a.log").write_text(LOG_8)
     (tmp_path / "times.json").write_text(times)
     (tmp_path / "b.log").write_text(LOG_8.replace("--exportTimes=out/times.json", ""))
     read = read_logs([tmp_path])
     assert [row.where for row in read.rows] == ["b.log, line 1"]
     (refused,) = read.refused
-    assert (refused.where, refused.reason) == ("times.json", "the file holds no times of trtexec")
+    assert (refused.where, refused.reason) == ("times.json", reason)
 
 
 def test_times_belong_to_the_log_of_their_folder(tmp_path: Path) -> None:
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.log").write_text(LOG_8.replace("net_a", name))
-        (tmp_path / name / "times.json").write_text('[{"computeMs": 2}]')
+        (tmp_path / name / "times.json").write_text('[{"computeMs": 1.3}]')
     read = read_logs([tmp_path])
     assert [row.names[0] for row in read.rows] == ["/nets/x", "/nets/y"]
     assert [row.where for row in read.rows] == [str(tmp_path / n / "times.json") for n in "xy"]

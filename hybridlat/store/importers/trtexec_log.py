@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path, PurePath
 
 from hybridlat.schema.files import read_bytes
@@ -17,10 +18,13 @@ from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US, target_of
 from hybridlat.store.importers.sheets import encoding_of
 from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at
-from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, PRINTED
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED
 
 ENDINGS = (".log", ".txt", ".json")
-_KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
+_FEWEST = 5  # inferences
+_MOST_APART = 1.25  # the times may hold the warm-up, which the log's median leaves out
+_DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
+_UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 """The board and a remark, by name, multiprocessors, bytes, the user's device and power mode."""
 
@@ -85,27 +89,32 @@ def read_logs(
                 raise log.objection
             if times is not None:
                 where = times.name if names[times.name] == 1 else str(times)
-            row = row_of(times or file, log, default, read_times(times) if times else ())
+            times_us = _times_of(log, times) if times else ()
+            row = row_of(times or file, log, default, times_us)
             row, note = _settled(row, log, default, board_of)
             read.rows.append(replace(row, where=where))
-            doubt = "trtexec calls the time unstable: kept as suspect" * log.is_unstable
-            read.notes.extend(f"{where}: {each}" for each in (note, doubt) if each)
+            is_sized = bool(log.names[-1] or row.shapes or row.batch)
+            remarks = (note, _DOUBT * bool(row.facts), "" if is_sized else _UNSIZED)
+            read.notes.extend(f"{where}: {each}" for each in remarks if each)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
     return read
 
 
 def text_of(file: Path) -> str:
-    """The text of a file, without what steers a terminal and carriage returns."""
+    """The text of a file, without what steers a terminal; a carriage return ends a line."""
     data = read_bytes(file)
-    return re.sub(PRINTED["escape"], "", data.decode(encoding_of(data), "replace"))
+    text = re.sub("\r+\n?", "\n", data.decode(encoding_of(data), "replace"))
+    return re.sub(PRINTED["escape"], "", text)
 
 
 def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
-    modes = [""]
+    printed = PRINTED["power_mode"].findall(text)
+    is_below = printed and not PRINTED["power_mode"].search(text, 0, starts[-1])
+    modes = printed[:1] if is_below else [""]  # below all runs it is theirs too
     for before, start, end in zip([0, *starts], starts, [*starts[1:], len(text)], strict=False):
         modes += PRINTED["power_mode"].findall(text, before, start)
         log = replace(read_log(text[start:end], line), power_mode=modes[-1])
@@ -137,7 +146,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     try:
         trtexec_options.check_alone(options, text)
         trtexec_options.check(options, text)
-        stated["precision"] = _precision(printed, options, is_typed)
+        stated["precision"] = trtexec_options.precision_of(printed, options, is_typed)
     except Refusal as refusal:
         objection = refusal
     try:
@@ -155,7 +164,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     onnx, engine, times = (PurePath(name.replace("\\", "/")) for name in named)
     own = [str(onnx.with_suffix(""))] if onnx.name else []
     own += [engine.name.removesuffix(engine.suffix).removesuffix(".onnx")] if engine.name else []
-    batch, shapes = _sizes(text, options)
+    batch, shapes = trtexec_options.sizes_of(text, options)
     return TrtexecLog(
         fields={name: value for name, value in stated.items() if value},
         names=(*own, *[""] * (not onnx.name)),
@@ -184,7 +193,7 @@ def row_of(
     """
     median_us = statistics.median(times_us) if times_us else log.median_us
     if median_us is None or not 0 < median_us < MOST_US:
-        fix = "give the whole log of a run of trtexec 7.1 or later that came to its end"
+        fix = "give the whole log of trtexec 7.1 or later; figures of other tools go into a table"
         raise Refusal("the log states no median of GPU Compute Time", file.name, fix)
     deviation_us = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
     fields = dict(log.fields)
@@ -201,7 +210,7 @@ def row_of(
         spread_share=1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us,
         labels=log.labels,
         shapes=log.shapes,
-        facts={"suspect": True} if log.is_unstable else {},
+        facts={"suspect": True} if log.is_unstable or 0 < len(times_us) < _FEWEST else {},
     )
 
 
@@ -228,6 +237,17 @@ def _settled(
     return replace(row, target=target, typed=allowed if log.is_typed else ()), note
 
 
+def _times_of(log: TrtexecLog, path: Path) -> tuple[float, ...]:
+    """The times of a run, microseconds; Refusal for those of another run than the log's."""
+    times_us = read_times(path)
+    times_median_us = statistics.median(times_us)
+    own_us = log.median_us or times_median_us
+    if not 1 / _MOST_APART < times_median_us / own_us < _MOST_APART:
+        value = f"a median of {times_median_us / 1e3:g} ms, in the log {own_us / 1e3:g} ms"
+        raise Refusal("the times are of another run than the log", value, "keep both of one run")
+    return times_us
+
+
 def read_times(path: Path) -> tuple[float, ...]:
     """GPU compute time of every inference in ``--exportTimes``, microseconds; raises Refusal."""
     try:
@@ -235,30 +255,29 @@ def read_times(path: Path) -> tuple[float, ...]:
         times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
         times_us = tuple(1e3 * time for time in times if time is not None)
         odd = [time_us for time_us in times_us if not 0 < time_us < MOST_US]
-        if odd or not times_us:
+        if not times_us:
+            raise ValueError("no entry states computeMs: a profile, perhaps")
+        if odd:
             raise ValueError(f"{len(odd)} of {len(times_us)} times out of range")
+        spans = sorted(
+            (entry["startComputeMs"], entry.get("endComputeMs", math.inf))
+            for entry in entries
+            if "startComputeMs" in entry
+        )
+        joint = sum(later < (start + end) / 2 for (start, end), (later, _) in pairwise(spans))
     except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
-        raise Refusal(why, str(error)[:80], fix) from None
+        value = "no list of inferences" if isinstance(error, AttributeError) else str(error)[:80]
+        raise Refusal(why, value, fix) from None
+    if joint > len(spans) / 2:  # inferences that begin before the one before is half done
+        fix = "run trtexec without --infStreams"
+        raise Refusal("several inferences run at once", f"{joint} of {len(spans)}", fix)
     return times_us
 
 
 def _matched(name: str, text: str) -> str:
     match = PRINTED[name].search(text)
     return match[1].strip() if match else ""
-
-
-def _precision(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
-    """The lowest precision that was allowed; of a typed network FP32, until its file is read."""
-    is_loaded = "loadEngine" in options
-    words = set() if is_typed or is_loaded else {*printed.replace("+", " ").split()}
-    allowed = words.union(() if is_typed else options)
-    odd = words.difference(_KNOWN) or ({"fp16", "bf16"} if {"fp16", "bf16"} <= allowed else set())
-    if odd:
-        raise Refusal(MIXED, ", ".join(sorted(odd))[:80], "allow one precision alone")
-    usual = "fp32" if options and not is_loaded else ""
-    lowest = next((p for p in _KNOWN if p in allowed), usual)
-    return "fp32-strict" if lowest == "fp32" and "noTF32" in options else lowest
 
 
 def _median_us(text: str) -> float | None:
@@ -279,17 +298,3 @@ def _median_us(text: str) -> float | None:
 
 def _us(ms: str) -> float:
     return float(ms.replace(",", ".")) * 1e3
-
-
-def _sizes(text: str, options: Mapping[str, str]) -> tuple[int | None, dict[str, tuple[int, ...]]]:
-    """The batch where it is implicit, and the whole shapes of inputs by their names."""
-    names = ("shapes", "optShapes", "maxShapes", "minShapes")
-    stated = next((options[name] for name in names if options.get(name)), "")
-    bound = ",".join(f"{name}:{sizes}" for name, sizes in PRINTED["dimensions"].findall(text))
-    shapes = {**trtexec_options.shapes_in(stated), **trtexec_options.shapes_in(bound)}
-    is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
-    batch = re.fullmatch("[0-9]{1,9}", options.get("batch", ""))
-    if batch is None or is_explicit or PRINTED["explicit_batch"].search(text):
-        return None, shapes
-    count = int(batch[0])
-    return count, {name: (count, *sizes) for name, sizes in shapes.items()}

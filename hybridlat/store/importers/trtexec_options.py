@@ -29,6 +29,7 @@ _TITLED = [
     (re.compile(f"{_LINE}(?:{title}): *(.*?)[ \t]*$"), name)
     for title, name in _TABLE["titles"].items()
 ]
+_KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 
 
@@ -88,7 +89,36 @@ def kept(options: Mapping[str, str]) -> str:
     return " ".join(f"--{name}={options[name]}".rstrip("=") for name in names)[:500]
 
 
-def shapes_in(text: str) -> dict[str, tuple[int, ...]]:
+def _shapes_in(text: str) -> dict[str, tuple[int, ...]]:
     """``a:1x3x8x8,b:1x10`` by names."""
     pairs = [part.rpartition(":")[::2] for part in text.split(",")]
     return {n: tuple(map(int, sizes.split("x"))) for n, sizes in pairs if _SIZES.fullmatch(sizes)}
+
+
+def precision_of(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
+    """The lowest precision that was allowed; of a typed network FP32, until its file is read."""
+    is_loaded = "loadEngine" in options
+    words = set() if is_typed or is_loaded else {*printed.replace("+", " ").split()}
+    allowed = words.union(() if is_typed else options)
+    odd = words.difference(_KNOWN) or ({"fp16", "bf16"} if {"fp16", "bf16"} <= allowed else set())
+    if odd:
+        raise Refusal(MIXED, ", ".join(sorted(odd))[:80], "allow one precision alone")
+    usual = "fp32" if options and not is_loaded else ""
+    lowest = next((p for p in _KNOWN if p in allowed), usual)
+    return "fp32-strict" if lowest == "fp32" and "noTF32" in options else lowest
+
+
+def sizes_of(
+    text: str, options: Mapping[str, str]
+) -> tuple[int | None, dict[str, tuple[int, ...]]]:
+    """The batch where it is implicit, and the whole shapes of inputs by their names."""
+    names = ("shapes", "optShapes", "maxShapes", "minShapes")
+    stated = next((options[name] for name in names if options.get(name)), "")
+    bound = ",".join(f"{name}:{sizes}" for name, sizes in PRINTED["dimensions"].findall(text))
+    shapes = {**_shapes_in(stated), **_shapes_in(bound)}
+    is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
+    batch = re.fullmatch("[0-9]{1,9}", options.get("batch", ""))
+    if batch is None or is_explicit or PRINTED["explicit_batch"].search(text):
+        return None, shapes
+    count = int(batch[0])
+    return count, {name: (count, *sizes) for name, sizes in shapes.items()}
