@@ -24,6 +24,8 @@ from hybridlat.store.importers.table import NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
+_ANY = {"model", "network", "net", "end2end", "best", "last", "export", "output", "simplified"}
+"""What tools call the file of any network."""
 
 
 class NetworkFiles:
@@ -47,6 +49,12 @@ class NetworkFiles:
             alike = self._files.get(plain_name(str(path)), [])
             shares = [_shared(file.with_suffix("").parts, path.parts) for file in alike]
             meant = [f for f, n in zip(alike, shares, strict=True) if n == max(shares)]
+            whole = (len(file.relative_to(self._folder).parts) for file in meant)
+            is_any = path.parent.name and plain_name(path.name) in _ANY
+            if is_any and any(max(shares) < parts for parts in whole):
+                value = f"{path}.onnx is not {' or '.join(map(str, meant))}"
+                fix = "name the file as its network, or put it into a folder of the same name"
+                raise Refusal("the ONNX file may be of another network", value, fix)
             if len({file.stem for file in meant}) == 1:
                 if all(filecmp.cmp(meant[0], file, shallow=False) for file in meant[1:]):
                     return meant[0]
