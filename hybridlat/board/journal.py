@@ -112,7 +112,7 @@ def read_lines(path: str) -> Iterator[Dict[str, Any]]:
 def _whole(text: bytes) -> Optional[Dict[str, Any]]:
     """A line's object; None for what is left of a line that was cut off or lost."""
     with suppress(ValueError):
-        line = parse(text.decode("utf-8", "replace")) if len(text) <= _LONGEST_BYTES else None
+        line = parse(text.decode("utf-8-sig", "replace")) if len(text) <= _LONGEST_BYTES else None
         return line if isinstance(line, dict) else None
     return None
 

@@ -129,6 +129,8 @@ def _kind_of(path: Path) -> str:
         return PLAN
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
+    if path.suffix == ".jsonl" and (path.parent / "manifest.json").exists():
+        raise InputError(f"{path} is a part of a plan: import its folder, {path.parent}")
     endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path])}
     if ".log" in endings and endings.intersection(table.ENDINGS):
         raise InputError(f"{path} holds tables and logs of trtexec: say which with --from")
@@ -138,7 +140,7 @@ def _kind_of(path: Path) -> str:
     raise InputError(
         f"{path} cannot be imported: it is no folder of a plan, no pack of hybridlat store export, "
         f"no table ({', '.join(table.ENDINGS)}) and no log of trtexec "
-        f"({', '.join(trtexec_log.ENDINGS)})"
+        f"({', '.join(trtexec_log.ENDINGS)}); unpack an archive before"
     )
 
 

@@ -18,6 +18,7 @@ from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import HEADER, hash_of
 from hybridlat.measuring import statistics
+from hybridlat.measuring.tables import device_of
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
@@ -38,6 +39,7 @@ class _Results:
     """One results file: what is known of its board, its visits, and why tasks failed."""
 
     id: str
+    device: str
     at: str
     facts: Mapping[str, str]
     visits: list[dict[str, Any]]
@@ -77,23 +79,28 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
         for line in failures
         if not line.get("lost") or lost[line["task"]] >= MAX_LOST
     }
-    return _Results(header["board_id"], header["at"], _stated(header["board"]), visits, failed)
+    facts = _stated(header["board"])
+    gpu, model, mode = (facts.get(name, "") for name in ("gpu", "model", "power_mode"))
+    device = device_of(manifest["device"], gpu, model, mode)
+    return _Results(header["board_id"], device, header["at"], facts, visits, failed)
 
 
 def _stated(facts: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in facts.items() if value not in ("", None)}
 
 
-def _is_as_ordered(runtime: str, board: _Results, path: Path) -> bool:
-    """Whether the engine's version is the plan's, by which networks fall into cells."""
+def _is_as_ordered(manifest: Mapping[str, Any], board: _Results, path: Path) -> bool:
+    """Whether device and version are the plan's, by which networks fall into cells."""
+    device, runtime = manifest["device"], manifest["runtime"]
     engine, _, version = runtime.partition("-")
     measured = board.runtime
     if measured.partition("-")[0] != engine:
         raise StoreError(f"{path} was measured with {measured}, and the plan is for {runtime}")
-    if not version[:1].isdigit() or f"{measured}.".startswith(f"{runtime}."):
-        return True
-    _log.warning("%s was measured with %s, not %s: it is kept as that", path, measured, runtime)
-    return False
+    is_version = not version[:1].isdigit() or f"{measured}.".startswith(f"{runtime}.")
+    differs = {(measured, runtime): not is_version, (board.device, device): board.device != device}
+    for pair in (pair for pair, is_other in differs.items() if is_other):
+        _log.warning("%s was measured with %s, not %s: it is kept as that", path, *pair)
+    return not any(differs.values())
 
 
 def read_results(folder: str | Path) -> ImportedRecords:
@@ -108,7 +115,7 @@ def read_results(folder: str | Path) -> ImportedRecords:
         boards = [_read_results_file(path, manifest) for path in files]
     except BoardError as error:
         raise StoreError(str(error)) from error
-    if not boards:
+    if not any(board.visits or board.failures for board in boards):
         raise StoreError(f"{folder} holds no results yet: run run.sh or worker.py in it first")
     seen = set[str]()
     for board in sorted(boards, key=lambda one: -len(one.visits)):  # of copies the whole one first
@@ -127,9 +134,9 @@ def read_results(folder: str | Path) -> ImportedRecords:
     records = [m for board in boards for m in _measurements(manifest, board)]
     breakdowns: list[Breakdown] = []
     for path, board in zip(files, boards, strict=True):
-        if _is_as_ordered(manifest["runtime"], board, path):
+        if _is_as_ordered(manifest, board, path):
             for item in manifest["breakdowns"]:
-                target = Target(manifest["device"], board.runtime, item["precision"])
+                target = Target(board.device, board.runtime, item["precision"])
                 cells, layers = (tuple((h, int(n)) for h, n in item[k]) for k in _PARTS)
                 breakdown = Breakdown(target, item["network"], item["signature"], cells, layers)
                 breakdowns.append(breakdown)
@@ -159,7 +166,7 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
         missing = tasks[task]["rounds"] - len(rounds_of)
         more = {**next(filter(None, readings), {}), MISSING: missing if missing > 0 else None}
         subject = Measurement(
-            Target(manifest["device"], board.runtime, record["precision"]),
+            Target(board.device, board.runtime, record["precision"]),
             record["signature"],
             record["kind"],
             None,

@@ -272,6 +272,19 @@ def board_of(
     raise Refusal("several boards have this name", facts, "say which with --target")
 
 
+def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> str:
+    """``ordered``, unless the names of a GPU, its board and the mode are another device's."""
+    known = device_sheets.names()
+    try:
+        plain = device_name(gpu, model)
+        alike = boards_of(gpu, known) if plain == device_name(gpu) else []
+    except TargetError:
+        return ordered
+    alike = alike or [n for n in known if n.startswith(plain) and _VARIANT.fullmatch(n, len(plain))]
+    is_other = {ordered, plain} <= {*known} and MODES.sub("", ordered) not in alike
+    return _in_mode(plain if is_other else ordered, power_mode)
+
+
 def _in_mode(board: str, power_mode: str) -> str:
     """The same board in a mode of so many watts; in one that states none as it is."""
     watts, base = re.search("[0-9]+(?=W)", power_mode), MODES.sub("", board)

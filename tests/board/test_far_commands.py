@@ -91,7 +91,7 @@ def test_a_plan_is_run_with_either_layouts_and_each_is_imported_alone(
     net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
-    folder, target = tmp_path / "campaign", "h200/tensorrt-8.6/fp16"
+    folder, target = tmp_path / "campaign", "h100/tensorrt-8.6/fp16"
     call("plan", str(net), "--target", target, "-o", str(folder))
     quick(folder)
     (tmp_path / "python").mkdir()

@@ -212,26 +212,40 @@ def test_plans_of_another_version_are_refused(make_plan: MakePlan, run_sh: RunSc
     assert not (folder / "results.jsonl").exists()
 
 
-@pytest.mark.parametrize(("ordered", "keeps"), [("tensorrt-10.3", False), ("tensorrt-ngc", True)])
-def test_results_of_another_version_are_kept_as_what_they_are(
+@pytest.mark.parametrize(
+    ("ordered", "device", "warning"),
+    [("tensorrt-10.3", "board", "with tensorrt-8.6, not tensorrt-10.3"),
+     ("tensorrt-ngc", "board", ""), ("tensorrt-8.6", "t4", "with board, not t4")],
+)  # fmt: skip
+def test_results_of_another_version_or_board_are_kept_as_what_they_are(
     make_plan: MakePlan,
     run_sh: RunScript,
     ordered: str,
-    keeps: bool,
+    device: str,
+    warning: str,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those of a table's name ordered none; how networks fall into cells follows the version."""
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     old = json.loads((folder / "manifest.json").read_text())["plan"]
-    change(folder, lambda body: body.update(runtime=ordered))
+    change(folder, lambda body: body.update(runtime=ordered, device=device))
+    monkeypatch.setattr(plan_results, "device_of", lambda *_: "board")
     new = json.loads((folder / "manifest.json").read_text())["plan"]
     results = folder / "results.jsonl"
     results.write_text(results.read_text().replace(old, new))
     read = plan_results.read_results(folder)
     assert {str(r.target) for r in read.measurements} == {"board/tensorrt-8.6/fp32"}
-    assert bool(read.breakdowns) == keeps
-    assert (f"with tensorrt-8.6, not {ordered}" in caplog.text) != keeps
+    assert bool(read.breakdowns) == (not warning)
+    assert warning in caplog.text and bool(warning) == bool(caplog.text)
+    results.write_text("\N{ZERO WIDTH NO-BREAK SPACE}" + results.read_text().replace("\n", "\r\n"))
+    assert len(plan_results.read_results(folder).measurements) == len(read.measurements)
+    results.write_text(
+        results.read_text().partition("\n")[0].lstrip("\N{ZERO WIDTH NO-BREAK SPACE}")
+    )
+    with pytest.raises(StoreError, match="holds no results yet"):
+        plan_results.read_results(folder)
 
 
 def test_a_second_run_waits_for_the_first_and_names_it(

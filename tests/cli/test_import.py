@@ -120,6 +120,8 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     planning = ("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
     assert process(*planning, cwd=folder).returncode == 0
     assert "results" in str(run_import("plan").exception)
+    (folder / "plan" / "results.jsonl").write_text("")
+    assert "part of a plan: import its folder" in str(run_import("plan/results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
     old = process("store", "import", "packs", "--store", "t.db", cwd=folder)
     assert old.stdout.startswith("1 new record, with")

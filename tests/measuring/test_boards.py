@@ -2,7 +2,7 @@
 
 import pytest
 
-from hybridlat.measuring.tables import board_of
+from hybridlat.measuring.tables import board_of, device_of
 from hybridlat.store.importers.table import Refusal
 
 GIB = 2**30
@@ -50,6 +50,27 @@ def test_the_power_mode_of_a_log(units: int, power_mode: str, word: str, board: 
     with pytest.raises(Refusal, match="contradicts") as refused:
         board_of("Orin", 8, None, "orin-nano", "7W")
     assert refused.value.value == "'Orin' in the mode 7W is orin-nano-7w, not orin-nano"
+
+
+KIT = "NVIDIA Jetson Orin Nano Developer Kit"
+SUPER = "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
+
+
+@pytest.mark.parametrize(
+    ("ordered", "gpu", "model", "power_mode", "device"),
+    [("t4", "NVIDIA L4", "", "", "l4"), ("t4", "Tesla T4", "", "", "t4"), ("t4", "", "", "", "t4"),
+     ("rtx-3060", "NVIDIA GeForce RTX 3060 Laptop GPU", "", "", "rtx-3060-laptop"),
+     ("rtx-3060-8gb", "NVIDIA GeForce RTX 3060", "", "", "rtx-3060-8gb"),
+     ("h100", "NVIDIA H100 PCIe", "", "", "h100-pcie"), ("t4", "NVIDIA New 9", "", "", "t4"),
+     ("my-t4", "Tesla T4", "", "", "my-t4"), ("orin-nano", "Orin", "", "", "orin-nano"),
+     ("orin-nano", "Orin", KIT, "7W", "orin-nano-7w"), ("orin-agx", "Orin", KIT, "", "orin-nano"),
+     ("orin-nano-7w", "Orin", KIT, "", "orin-nano-7w"), ("t4", "Orin", "x", "", "orin-agx"),
+     ("orin-nano", "Orin", SUPER, "15W", "orin-nano"), ("t4", "Graphics Device", "", "", "t4")],
+)  # fmt: skip
+def test_a_board_that_is_another_than_ordered(
+    ordered: str, gpu: str, model: str, power_mode: str, device: str
+) -> None:
+    assert device_of(ordered, gpu, model, power_mode) == device
 
 
 @pytest.mark.parametrize(
