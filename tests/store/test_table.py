@@ -234,6 +234,7 @@ NET = "network,t\na,1\n"
                 ("size,resolution", "size and resolution"),
                 ("device,gpu", "device and gpu"),
                 ("precision,dtype", "precision and dtype"),
+                ("backend,framework", "framework and backend"),
             ]
         ),
         (f"{ON_T4},batch\na,{T4},1,1\n", "[constants]\nbatch = 1", "batch and the constant: name"),
@@ -402,6 +403,8 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         *((title, cell, "the row says that its run failed")
           for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
         ("error", "CUDA out of memory", "the row says why its run failed"),
+        *(("note", cell, "its note speaks of no plain run") for cell in ("DLA 0", "per image")),
+        ("comment", "OOM", "the row says that its run failed"),
         *((title, "137", "the row's run ended with an error") for title in ("rc", "exit_code")),
         *((title, cell, "the row is marked as none that counts")
           for title, cell in [("success", "False"), ("is_valid", "0"), ("measured", "no")]),

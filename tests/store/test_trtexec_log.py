@@ -137,7 +137,8 @@ PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
 ==PROF== Disconnected from process 7
 ==7== NVPROF is profiling process 7, command: trtexec
 Using an engine plan file across different models of devices is not recommended
-trtexec_safe --loadEngine=a.plan"""
+trtexec_safe --loadEngine=a.plan
+========= COMPUTE-SANITIZER"""
 
 
 @pytest.mark.parametrize("line", PROFILED.splitlines())
@@ -257,6 +258,11 @@ def test_what_a_cut_log_prints_is_as_its_command() -> None:
     assert "precision" not in cut("Load engine: a.plan", "Max batch: 1", "Batch: 1").fields
     assert cut("Load engine: a.plan", "Max batch: 1", "Batch: 1").batch is None
     assert cut("Max batch: 8", "Batch: 8").batch == 8
+    pasted = read_log(
+        LOG_8.replace("--fp16", "\u2014streams=4").replace("--shapes=", "\u2013shapes=\u201c")
+    )
+    assert str(pasted.objection) == "several inferences run at once"
+    assert pasted.shapes == {"input": (8, 3, 32, 48)}
     assert cut("Separate profiling: Enabled", "Profile: Enabled").objection is None
 
 

@@ -35,7 +35,7 @@ OBJECTIONS = [
     (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
     for reason, forms in _NAMES["objections"].items()
 ]
-STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
+STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNIT_IN_NAME = re.compile(
     rf"(.+?)[ _-]?[ _(\[-]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",

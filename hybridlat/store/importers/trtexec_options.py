@@ -45,7 +45,8 @@ def of_run(command: str, text: str) -> dict[str, str]:
     for which, name, sizes, usual in PRINTED["ranges"].findall(text):
         key = "optShapes" if which == "build" else "shapes"
         options[key] = f"{options.get(key, '')},{name}:{usual or sizes}".lstrip(",")
-    return options | dict(PRINTED["option"].findall(re.sub("['\"]", "", command)))
+    plain = re.sub(PRINTED["quote"], "", re.sub(PRINTED["dash"], "--", command))
+    return options | dict(PRINTED["option"].findall(plain))
 
 
 def check_alone(options: Mapping[str, str], text: str) -> None:
