@@ -146,6 +146,10 @@ def _kind_of(path: Path) -> str:
 
 def _import_plans(opened: Store, paths: Sequence[Path]) -> dict[str, Any]:
     results = [import_results(path, opened) for path in paths]
+    for path, (plan, _) in zip(paths, results, strict=True):
+        if not plan:
+            fix = "copy it again, or run run.sh or worker.py in it"
+            raise InputError(f"{path} holds no whole line of a result: {fix}")
     records = [record for plan, _ in results for record in plan]
     failures = sum(record.failure is not None for record in records)
     document: dict[str, Any] = {"targets": sorted({str(record.target) for record in records})}

@@ -115,7 +115,7 @@ def read_results(folder: str | Path) -> ImportedRecords:
         boards = [_read_results_file(path, manifest) for path in files]
     except BoardError as error:
         raise StoreError(str(error)) from error
-    if not any(board.visits or board.failures for board in boards):
+    if not boards:
         raise StoreError(f"{folder} holds no results yet: run run.sh or worker.py in it first")
     seen = set[str]()
     for board in sorted(boards, key=lambda one: -len(one.visits)):  # of copies the whole one first

@@ -120,7 +120,11 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     planning = ("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
     assert process(*planning, cwd=folder).returncode == 0
     assert "results" in str(run_import("plan").exception)
-    (folder / "plan" / "results.jsonl").write_text("")
+    manifest = json.loads((folder / "plan" / "manifest.json").read_text())
+    line = {"kind": "board", "format": 1, "board_id": "b", "at": "2026-11-21T10:00:00Z"}
+    line |= {"plan": manifest["plan"], "board": {"engine": "tensorrt", "engine_version": "8.6"}}
+    (folder / "plan" / "results.jsonl").write_text(json.dumps(line) + "\n{NaN}\n")
+    assert "holds no whole line of a result: copy it" in str(run_import("plan").exception)
     assert "part of a plan: import its folder" in str(run_import("plan/results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
     old = process("store", "import", "packs", "--store", "t.db", cwd=folder)

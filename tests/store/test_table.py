@@ -158,6 +158,8 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
           for text in NO_LATENCIES),
         *((f"a,T4,torch,fp32,,{text},,1,", "batch is not a whole number from 1 up", text)
           for text in ("0", "2.5")),
+        ("a,T4,torch,fp32,,1,,1\u202f250 us,", "the latency has another unit than its column",
+         "1 250 us under ms"),
         *((f"a,T4,torch,fp32,,1,{text},1,", "the size is not HEIGHTxWIDTH", text)
           for text in ("big", "0x8", "11689512")),
         ("a,T4,torch,fp32,,1,,1e-9,", "the latency is none of a network", "1e-9 ms"),

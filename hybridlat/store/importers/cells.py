@@ -34,7 +34,7 @@ class Refusal(Exception):
 
     def __init__(self, reason: str, value: object, fix: str) -> None:
         super().__init__(reason)
-        text = visible(str(value))
+        text = visible(re.sub(r"[^\S\r\n]", " ", str(value)))
         text = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
         self.reason, self.value, self.fix, self.where = reason, text, fix, ""
 
