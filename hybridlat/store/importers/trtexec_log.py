@@ -9,7 +9,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path, PurePath
 
 from hybridlat.schema.files import read_bytes
@@ -23,6 +22,7 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
 _MOST_APART = 1.25  # the times may hold the warm-up, which the log's median leaves out
+_MOST_AT_ONCE = 1.5
 _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
@@ -89,7 +89,7 @@ def read_logs(
                 raise log.objection
             if times is not None:
                 where = times.name if names[times.name] == 1 else str(times)
-            times_us = _times_of(log, times) if times else ()
+            times_us = read_times(times, log.median_us) if times else ()
             row = row_of(times or file, log, default, times_us)
             row, note = _settled(row, log, default, board_of)
             read.rows.append(replace(row, where=where))
@@ -237,41 +237,32 @@ def _settled(
     return replace(row, target=target, typed=allowed if log.is_typed else ()), note
 
 
-def _times_of(log: TrtexecLog, path: Path) -> tuple[float, ...]:
-    """The times of a run, microseconds; Refusal for those of another run than the log's."""
-    times_us = read_times(path)
-    times_median_us = statistics.median(times_us)
-    own_us = log.median_us or times_median_us
-    if not 1 / _MOST_APART < times_median_us / own_us < _MOST_APART:
-        value = f"a median of {times_median_us / 1e3:g} ms, in the log {own_us / 1e3:g} ms"
-        raise Refusal("the times are of another run than the log", value, "keep both of one run")
-    return times_us
+def read_times(path: Path, log_us: float | None = None) -> tuple[float, ...]:
+    """GPU compute time of every inference in ``--exportTimes``, microseconds.
 
-
-def read_times(path: Path) -> tuple[float, ...]:
-    """GPU compute time of every inference in ``--exportTimes``, microseconds; raises Refusal."""
+    Raises Refusal, also where their median is not that of the log.
+    """
     try:
         entries = json.loads(text_of(path), strict=False)
         times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
         times_us = tuple(1e3 * time for time in times if time is not None)
         odd = [time_us for time_us in times_us if not 0 < time_us < MOST_US]
-        if not times_us:
-            raise ValueError("no entry states computeMs: a profile, perhaps")
-        if odd:
-            raise ValueError(f"{len(odd)} of {len(times_us)} times out of range")
-        spans = sorted(
-            (entry["startComputeMs"], entry.get("endComputeMs", math.inf))
-            for entry in entries
-            if "startComputeMs" in entry
-        )
-        joint = sum(later < (start + end) / 2 for (start, end), (later, _) in pairwise(spans))
+        if odd or not times_us:
+            of = f"{len(odd)} of {len(times_us)} times out of range"
+            raise ValueError(of if odd else "no entry states computeMs: a profile, perhaps")
+        begun = [entry["startComputeMs"] for entry in entries if "startComputeMs" in entry]
+        span_us = 1e3 * (max(begun) - min(begun)) if len(begun) > 1 else math.inf
     except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
         value = "no list of inferences" if isinstance(error, AttributeError) else str(error)[:80]
         raise Refusal(why, value, fix) from None
-    if joint > len(spans) / 2:  # inferences that begin before the one before is half done
-        fix = "run trtexec without --infStreams"
-        raise Refusal("several inferences run at once", f"{joint} of {len(spans)}", fix)
+    median_us = statistics.median(times_us)
+    if (len(begun) - 1) * median_us > _MOST_AT_ONCE * span_us:
+        value = f"{len(begun)} of {median_us / 1e3:g} ms in {span_us / 1e3:g} ms"
+        raise Refusal("several inferences run at once", value, "run trtexec without --infStreams")
+    if not 1 / _MOST_APART < median_us / (log_us or median_us) < _MOST_APART:
+        value = f"a median of {median_us / 1e3:g} ms, in the log {(log_us or 0) / 1e3:g} ms"
+        raise Refusal("the times are of another run than the log", value, "keep both of one run")
     return times_us
 
 
