@@ -138,7 +138,7 @@ PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
 ==7== NVPROF is profiling process 7, command: trtexec
 Using an engine plan file across different models of devices is not recommended
 trtexec_safe --loadEngine=a.plan
-========= COMPUTE-SANITIZER"""
+========= ERROR SUMMARY: 0 errors"""
 
 
 @pytest.mark.parametrize("line", PROFILED.splitlines())

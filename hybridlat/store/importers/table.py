@@ -88,7 +88,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
         read.notes.append(f"{file.name}: not read are the columns {titles_of}")
     noted = table.places.get("note", -1)
     is_read = noted < 0 or table.header[noted] in column_map.labels
-    said = unread if is_read else {**unread, noted: table.header[noted]}
+    beside = unread if is_read else {**unread, noted: table.header[noted]}
     heading, empty = "", Counter[str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, row in enumerate(table.rows, start=1):
@@ -99,7 +99,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             elif heading:
                 fix = "say in a column what it says, or drop it"
                 raise Refusal("the row stands below a heading", heading, fix)
-            _check_run(said, row)
+            _check_run(beside, row)
             one = _Row(row, table).network(where, default)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
