@@ -210,7 +210,7 @@ NET = "network,t\na,1\n"
             (f"network,latency_ms,batch\n{rows}", "", f"second header in row {number}")
             for number, rows in [
                 (2, "a,1,2\nnetwork,batch,latency_ms\n"),
-                (2, "a,1,2\nmodel,latency_us,bs\nb,900,1\n"),
+                (2, "a,1,2\nmodel,latency_us,fps\nb,900,1\n"),
                 (1, ",fp16,int8\na,1,2\n"),
             ]
         ),

@@ -185,14 +185,15 @@ class Table:
     def refuse_second_header(self, path: Path) -> None:
         """StoreError for a row that names columns: its figures and those below mean others."""
         titles = {title.casefold() for title in self.header if title}
-        timed = {self.places[name] for name in ("latency", "throughput") if name in self.places}
-        named = {self.places[name] for name in ("network", "onnx") if name in self.places}
+        known = {*FIELDS["latency"], *FIELDS["throughput"]}
         for number, row in enumerate(self.rows, start=1):
-            figures, names = ("".join(row[i] for i in of if i < len(row)) for of in (timed, named))
+            of = {name: row[i] for name, i in self.places.items() if i < len(row)}
+            figures = [of[name] for name in ("latency", "throughput") if name in of]
+            names = {of[name] for name in ("network", "onnx") if name in of}
             is_second = len(titles.intersection(map(str.casefold, row))) > 1
-            is_second |= _unit_of(figures)[0] in (*FIELDS["latency"], *FIELDS["throughput"])
-            is_first = number == 1 and named and not (names or figures[:1].isdigit())
-            if row != self.header and (is_second or is_first):
+            is_second |= not known.isdisjoint(_unit_of(figure)[0] for figure in figures)
+            is_second |= number == 1 and names == {""} and not any(f[:1].isdigit() for f in figures)
+            if is_second and row != self.header:
                 fix = "make two tables of it, or one header"
                 raise StoreError(f"{path} has a second header in row {number}: {fix}")
 
