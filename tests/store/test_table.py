@@ -382,7 +382,15 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("library", "torchvision"), ("Unit", "ms"), ("GPUs", "1"), ("status", "FINISHED")),
         *(("use_dla", "no"), ("sparsity", "dense"), ("concurrency", "1.0")),
         *(("epochs", "300"), ("streams", ""), ("image", "nvcr.io/nvidia/pytorch:23.10-py3")),
-        *(("error", "0.2%"), ("exit_code", "0"), ("valid", "yes"), ("kind", "measured")),
+        *(
+            ("error", "0.2%"),
+            ("error", "±0.02 ms"),
+            ("time_per_batch", "3"),
+            ("task", "prediction"),
+            ("exit_code", "0"),
+            ("valid", "yes"),
+            ("kind", "measured"),
+        ),
         *(("mean_latency_ms", "1.3"), ("power_limit", "7W"), ("p99, power_limit", "1.3,7W")),
     ],
 )
@@ -456,7 +464,8 @@ MEASURED_ON = [
     ("engine,version", 'a,1,TensorRT,"8,6"', T4, f"{T4}"),
     ("engine", "a,1,ONNX Runtime 1.16 CUDAExecutionProvider", T4, "t4/onnxruntime-1.16/fp16"),
     ("engine", "a,1,PyTorch 2.1 + TensorRT 8.6", T4, "t4/torch-tensorrt-2.1/fp16"),
-    ("engine", "a,1,TensorRT 8.6 (TensorFlow)", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
+    ("engine", "a,1,TensorRT 8.6 + TensorFlow", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
+    ("engine", "a,1,TensorRT 8.6 (from PyTorch)", T4, f"{T4}"),
     *(
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
         for cell in ("yes", "True", "T4 (4 GPUs)", "T4 and V100", "T4 & V100")
