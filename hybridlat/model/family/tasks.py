@@ -107,16 +107,18 @@ class Relations:
     """
 
     def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
-        number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
+        sides = [{task: i for i, task in enumerate(dict.fromkeys(each))} for each in (left, right)]
         names = "board", "release", "precision", "layout", "runtime", "shared", "generation"
         self.alike = {
-            name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
+            name: np.equal.outer(
+                *(np.array([getattr(task, name) for task in side], object) for side in sides)
+            )
             for name in names
         }
         for name, named in (("device", "board"), ("engine", "release"), ("task", "shared")):
             self.alike[name] = self.alike.pop(named)
         self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
-        self.pairs = np.ix_([number[t] for t in left], [number[t] for t in right])
+        self.pairs = np.ix_([sides[0][t] for t in left], [sides[1][t] for t in right])
 
 
 def label_of(task: Task) -> str:
