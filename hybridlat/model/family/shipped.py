@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,17 +93,7 @@ class FamilyHead(msgspec.Struct):
     def read(cls, folder: Path) -> FamilyHead:
         """Of the model in a folder; StoreError for what is damaged or of another format."""
         with reading(unreadable(folder)):
-            stated = msgspec.json.decode(read_bytes(folder / _HEAD), type=dict[str, Any])
-            if stated["format"] != FORMAT:
-                raise StoreError(
-                    f"{folder} is a family model of format {stated['format']!r:.40}, this version "
-                    f"reads {FORMAT}: install the version that wrote it or train it anew"
-                )
-            if stated.get("hash", "") not in ("", _hash_of_head(stated)):
-                raise ValueError(f"{_HEAD} is not the one that was saved")
-            head = msgspec.convert(stated, cls, dec_hook=lambda _, body: np.array(body, np.float64))
-            head.check()
-            return head
+            return _head_of(folder, read_bytes(folder / _HEAD))
 
     def check(self) -> None:
         """ValueError where parts do not belong together, or numbers are none that a law has."""
@@ -139,6 +129,22 @@ class FamilyHead(msgspec.Struct):
         """As of ``Calibration``; None as target: of a device that no network was measured on."""
         label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
         return None if self.calibration is None else self.calibration.half_width_share(label)
+
+
+@lru_cache(maxsize=16)
+def _head_of(folder: Path, data: bytes) -> FamilyHead:
+    """What the bytes of a head state, worked out once a process."""
+    stated = msgspec.json.decode(data, type=dict[str, Any])
+    if stated["format"] != FORMAT:
+        raise StoreError(
+            f"{folder} is a family model of format {stated['format']!r:.40}, this version "
+            f"reads {FORMAT}: install the version that wrote it or train it anew"
+        )
+    if stated.get("hash", "") not in ("", _hash_of_head(stated)):
+        raise ValueError(f"{_HEAD} is not the one that was saved")
+    head = msgspec.convert(stated, FamilyHead, dec_hook=lambda _, body: np.array(body, np.float64))
+    head.check()
+    return head
 
 
 def save(model: FamilyModel, folder: Path) -> None:
