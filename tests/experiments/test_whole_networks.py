@@ -1,7 +1,12 @@
 """What whole networks are judged by: lines, their page and picture, and one known latency."""
 
+import re
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,5 +138,16 @@ def test_page_and_picture_are_the_lines(tmp_path: Path, monkeypatch: pytest.Monk
     page.write_page(known)
     for file in files:
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    script.log(known[:2], str(tmp_path / "mlflow.db"))
-    assert (tmp_path / "mlflow.db").is_file()
+    kept: dict[str, Any] = {}
+    mlflow = SimpleNamespace(
+        log_params=kept.update,
+        log_metrics=kept.update,
+        log_text=lambda text, name: kept.update({name: text}),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    for block in ("opened", "run"):
+        monkeypatch.setattr(page.tracking, block, lambda *_: nullcontext())
+    script.log(known[:2], "mlflow.db")
+    assert kept["gpus.md"] == page.table(page.judged(known[:2])).markdown()
+    assert f"{known[0].regime}/{known[0].method}/rmspe".replace("@", "_at_") in kept
+    assert all(re.fullmatch(r"[\w/ .:-]+", name) for name in kept)  # as MLflow takes them

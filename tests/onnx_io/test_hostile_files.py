@@ -61,6 +61,14 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("{ y = Loop(x) }", 17, r"control flow \(Loop .* unrolled, or as LSTM"),
         ("{ y = SplitToSequence(x) }", 17, "SplitToSequence .* makes no tensor: export"),
         ("{ y = Relu(x) }", 3, "opset 3: opsets 7 to"),
+        ("{ z = NonZero(x) y = Neg(z) }", 17, r"depends on data \(NonZero .*post-processing"),
+        # What nobody knows.
+        ("{ y = NoSuchOp(x) }", 17,
+         "ONNX has no operator NoSuchOp .*: use another .* state the shape of 'y' in"),
+        ("{ y = TRT_FP8QuantizeLinear(x) }", 17,
+         "quantises to FP8, in which no target is predicted"),
+        ("{ y = TRT_FP4DynamicQuantize(x) }", 17,
+         "quantises to FP4, in which no target is predicted"),
         # Sizes.
         ("<float[4,3,3,3] w> { y = Conv(x, w) }", 17, "expects 3 input channels"),
         ("{ y = MaxPool<kernel_shape=[20,20]>(x) }", 17, "zero or less|do not fit"),

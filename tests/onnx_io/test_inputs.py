@@ -106,17 +106,3 @@ def test_sizes_in_external_data_are_named_with_their_file(step: str) -> None:
     made.graph.initializer.append(sizes)
     with pytest.raises(NetworkError, match=r"sizes 'sizes' lie in 'weights.data'.*size_threshold"):
         read_network(made)
-
-
-@pytest.mark.parametrize(
-    ("op", "reason"),
-    [
-        ("NoSuchOp", r"ONNX has no operator NoSuchOp .*: use another .* state the shape of 'y' in"),
-        ("TRT_FP8QuantizeLinear", "quantises to FP8, in which no target is predicted"),
-        ("TRT_FP4DynamicQuantize", "quantises to FP4, in which no target is predicted"),
-    ],
-)
-def test_an_operator_that_nobody_knows_is_refused_by_name(op: str, reason: str) -> None:
-    made = model(f"g (float[4] x) => (float[n] y) {{ y = {op}(x) }}")
-    with pytest.raises(NetworkError, match=reason):
-        read_network(made)

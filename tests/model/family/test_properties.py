@@ -1,5 +1,6 @@
 """What must hold of the process, its intervals and its files, whatever was measured."""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -76,16 +77,19 @@ EAGER = Task("other", "torch-2.4", "fp32")
 STIFF = Hyper(smooth=0.02, rough=0.02, by_class=0.02, offset=0.02, boosted=True)
 WAITING = Hyper(overlap=3.0, host=0.2, apart={"host": Sharing(1.0, device=6.0)})
 CALIBRATION = calibrate(np.linspace(-0.5, 0.5, 200), np.full(200, 0.1), ["gpu/engine-1/fp32"] * 200)
-MODELS = {
-    name: replace(fit(observations(40, 1), Embedding(hyper, size=30)), calibration=CALIBRATION)
-    for name, hyper in {"plain": Hyper(), "trees": STIFF, "host": WAITING}.items()
-}
-BOOSTED = replace(MODELS["trees"].trees[HERE], weight=1.0)
-MODELS["trees"] = replace(MODELS["trees"], trees={HERE: BOOSTED})
-EACH = st.sampled_from(sorted(MODELS))
+HYPERS = {"plain": Hyper(), "trees": STIFF, "host": WAITING}
+EACH = st.sampled_from(sorted(HYPERS))
 TASKS = st.sampled_from([HERE, THERE, EAGER])
 SEEDS = st.integers(10, 10**6)
 few = settings(max_examples=15, deadline=None)
+
+
+@functools.cache
+def model_of(name: str) -> FamilyModel:
+    """Fitted when the first test asks for it; its trees have the whole say."""
+    fitted = fit(observations(40, 1), Embedding(HYPERS[name], size=30))
+    trees = {task: replace(own, weight=1.0) for task, own in fitted.trees.items()}
+    return replace(fitted, calibration=CALIBRATION, trees=trees)
 
 
 def predicted(model: FamilyModel, rows: list[Observation]) -> list[NetworkPrediction]:
@@ -112,7 +116,7 @@ def measured(seed: int, task: Task, count: int = 4, least: float = 0.0) -> list[
 def test_a_confirmed_prediction_moves_nothing_and_widens_nothing(
     name: str, task: Task, seed: int, least: float
 ) -> None:
-    model, rows = MODELS[name], measured(seed, task, least=least)
+    model, rows = model_of(name), measured(seed, task, least=least)
     before = predicted(model, rows)
     confirmed = model.condition([
         replace(one, latency_us=p.median_us) for one, p in zip(rows[:3], before, strict=False)
@@ -126,7 +130,7 @@ def test_a_confirmed_prediction_moves_nothing_and_widens_nothing(
 @few
 @given(name=EACH, task=TASKS, seed=SEEDS)
 def test_what_is_measured_counts_in_any_order_or_steps(name: str, task: Task, seed: int) -> None:
-    model, rows, others = MODELS[name], measured(seed, task), observations(3, 7)
+    model, rows, others = model_of(name), measured(seed, task), observations(3, 7)
     whole = model.condition(rows)
     same(whole, model.condition(rows[::-1]), others)
     same(whole, model.condition(rows[:2]).condition(rows[2:]), others)
@@ -146,7 +150,7 @@ def test_a_network_so_many_times_over_takes_so_much_longer(
     counts = row.kernels.counts * times
     if task == EAGER:  # its host dispatches each kernel
         counts[-2:] = 1.0
-    model = MODELS[name]
+    model = model_of(name)
     once, often = (
         model.predict(replace(row.kernels, counts=c), task) for c in (row.kernels.counts, counts)
     )
@@ -159,7 +163,7 @@ def test_a_network_so_many_times_over_takes_so_much_longer(
 @given(name=EACH, task=TASKS, seed=SEEDS, is_conditioned=st.booleans())
 def test_the_surer_is_the_wider(name: str, task: Task, seed: int, is_conditioned: bool) -> None:
     rows = measured(seed, task)
-    model = MODELS[name].condition(rows[1:]) if is_conditioned else MODELS[name]
+    model = model_of(name).condition(rows[1:]) if is_conditioned else model_of(name)
     one = model.predict(rows[0].kernels, task)
     for calibration in (CALIBRATION, None):
         half, more, most = (half_width(calibration, one, task, c) for c in (0.5, 0.9, 0.99))

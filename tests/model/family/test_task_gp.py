@@ -4,8 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import DotProduct
 
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.task_laws import TaskGP
@@ -26,6 +24,9 @@ def rows(count: int, seed: int) -> tuple[Float32, list[Task], Array, Array]:
 
 
 def test_it_is_the_process_of_scikit_learn_where_there_is_one_task() -> None:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import DotProduct
+
     equations, _, residuals, noise = rows(20, 1)
     asked, _, _, _ = rows(5, 2)
     share = EMBEDDING.hyper.sharing.total**0.5
