@@ -1,12 +1,9 @@
 """The networks that the project ships: complete, small, and free of weights and of traces."""
 
-import importlib.util
 import math
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,25 +12,14 @@ import pytest
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto, helper
 
+from data.nets import architecture_only, recipes
+
 FOLDER = Path(__file__).parents[2] / "data" / "nets"
 FILES = sorted(FOLDER.glob("*.onnx"))
 ROW = re.compile(r"^\| (\S+)\.onnx (?:\|[^|]*){3}\| (.*) \|$", re.MULTILINE)
 TABLE = {name: rest.split(" | ") for name, rest in ROW.findall((FOLDER / "README.md").read_text())}
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 A_PATH = re.compile(r"^(file:)?/(work|root|home|usr|opt|tmp|mnt|Users)/|^[A-Za-z]:\\|\.py\b")
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-architecture_only = load("architecture_only")
-recipes = load("recipes")
 
 
 def texts(message: Message) -> Iterator[str]:

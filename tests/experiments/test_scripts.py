@@ -1,5 +1,6 @@
 """The scripts of the lab book: each loads, and what they say of committed records stays so."""
 
+import importlib
 import re
 import sys
 from dataclasses import replace
@@ -7,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from experiments import own_gpu, two_modes
 from hybridlat.schema.workers import silent
 from hybridlat.store.packs import PackLookup
-from tests.experiments.scripts import FOLDER, load
 from tests.pages import ROOT
 
-fine = load("two_modes")
+FOLDER = ROOT / "experiments"
 
 
 def test_the_sweep_shows_both_modes() -> None:
-    every = {s.title: fine.explain(s) for s in fine.read(FOLDER / "two_modes_sweep")}
+    every = {s.title: two_modes.explain(s) for s in two_modes.read(FOLDER / "two_modes_sweep")}
     assert len(every) == 4
     window = every["c_out of 3x3, 64 channels in, 28x28"]
     assert window.blocks[0] == 16  # the engine's block of channels
@@ -32,13 +33,12 @@ SHIPPED = ROOT / "data" / "packs" / "h200_tensorrt-8.6_fp16"
 def test_the_records_give_the_published_figure_and_the_shipped_pack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("own_gpu")
     monkeypatch.setattr(sys, "argv", ["own_gpu.py"])
-    script.main()
+    own_gpu.main()
     last = capsys.readouterr().out.splitlines()[-1]
     assert last in (ROOT / "experiments" / "own_gpu.md").read_text(encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["own_gpu.py", "--packs", str(tmp_path)])
-    script.main()
+    own_gpu.main()
     written, shipped = (PackLookup(folder) for folder in (tmp_path / SHIPPED.name, SHIPPED))
     assert [*written.measurements(written.target)] == [*shipped.measurements(shipped.target)]
     assert [*written.breakdowns(written.target)] == [*shipped.breakdowns(shipped.target)]
@@ -53,12 +53,13 @@ TABLES = [DATA / name for name in ("whole_networks", "gpu_networks", "gpu_networ
 def test_no_network_is_quicker_than_its_bytes(tmp_path: Path) -> None:
     """Of cards with large last caches, whose memory alone would take longer than was measured."""
     pytest.importorskip("pandas")
-    script, tables = load("generations"), load("whole_networks")
-    world = tables.load("tensorrt", TABLES, tmp_path, re.compile(""), silent)
-    generation, cards = script.BY["generation"], ("ada", "blackwell", "hopper")
+    from experiments import generations, whole_networks
+
+    world = whole_networks.load("tensorrt", TABLES, tmp_path, re.compile(""), silent)
+    generation, cards = generations.BY["generation"], ("ada", "blackwell", "hopper")
     new = [row for row in world.rows if generation(row.target.device) in cards]
     world = replace(world, rows=tuple(new))
-    whole, left = zip(*(script.memory_shares(world, i) for i in range(len(new))), strict=True)
+    whole, left = zip(*(generations.memory_shares(world, i) for i in range(len(new))), strict=True)
     assert max(whole) > 1 > max(left)
 
 
@@ -69,7 +70,7 @@ def test_a_script_loads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for extra in ("matplotlib", "optuna", "pandas"):
         pytest.importorskip(extra)
     monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-    assert callable(load(name).main)
+    assert callable(importlib.import_module(f"experiments.{name}").main)
 
 
 def test_the_lab_book_names_every_script() -> None:

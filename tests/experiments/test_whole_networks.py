@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from experiments import whole_networks_lines as lines
+from hybridlat.evaluation import tracking
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.model.conformal import Calibration
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import half_width
-from tests.experiments.scripts import load
 from tests.model.family.worlds import THERE, observations
 
 pytest.importorskip("pandas")
@@ -130,7 +130,7 @@ def test_the_page_says_what_the_lines_come_to() -> None:
 
 
 def test_page_and_picture_are_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script, known = load("whole_networks"), lines.read(lines.FIGURES)
+    known = lines.read(lines.FIGURES)
     (tmp_path / "gpus.md").write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     files = [page.PAGE, *(page.FIGURES / name for name in ("gpus.csv", "gpus.svg"))]
     monkeypatch.setattr(page, "PAGE", tmp_path / "gpus.md")
@@ -146,8 +146,8 @@ def test_page_and_picture_are_the_lines(tmp_path: Path, monkeypatch: pytest.Monk
     )
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     for block in ("opened", "run"):
-        monkeypatch.setattr(page.tracking, block, lambda *_: nullcontext())
-    script.log(known[:2], "mlflow.db")
+        monkeypatch.setattr(tracking, block, lambda *_: nullcontext())
+    page.log(known[:2], "mlflow.db")
     assert kept["gpus.md"] == page.table(page.judged(known[:2])).markdown()
     assert f"{known[0].regime}/{known[0].method}/rmspe".replace("@", "_at_") in kept
     assert all(re.fullmatch(r"[\w/ .:-]+", name) for name in kept)  # as MLflow takes them
