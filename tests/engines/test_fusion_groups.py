@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.engines import registry
@@ -30,7 +30,6 @@ graphs = networks(max_nodes=14, ends=1, widths=(8,), ops=OPS)
 
 
 @given(graphs, st.sampled_from(["8.6", "10.0"]))
-@settings(max_examples=150, deadline=None)
 def test_every_operator_is_in_one_kernel_or_removed(network: Network, version: str) -> None:
     lowered = by_rules(network, version)
     assert_accounted(network, lowered)
@@ -41,7 +40,6 @@ def test_every_operator_is_in_one_kernel_or_removed(network: Network, version: s
 
 
 @given(graphs, st.data())
-@settings(max_examples=150, deadline=None)
 def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.DataObject) -> None:
     """Even one that no engine would make: kernels that hang on themselves are taken apart."""
     keys = [data.draw(st.integers(0, 4)) for _ in network.nodes]
@@ -52,7 +50,6 @@ def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.Da
 
 
 @given(graphs)
-@settings(max_examples=150, deadline=None)
 def test_fused_kernels_become_the_operators_they_hold(network: Network) -> None:
     everything = frozenset(range(len(network.nodes)))
     groups = apply(network, RULES, drops_dead=True, region=everything)

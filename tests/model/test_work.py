@@ -23,6 +23,7 @@ from hybridlat.graph.work import FAMILY_OF, PER_RESULT
 from hybridlat.model.geometry import COLUMN, Geometry
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
+from tests.engines.test_backends import assert_accounted
 from tests.model.modules import COUNTS, EXPORTERS, FILES, modules
 from tests.networks import NETS, Builder
 
@@ -175,8 +176,9 @@ def _flop_of(network: Network) -> np.ndarray:
 
 
 def _ratio(network: Network, operators: np.ndarray, target: Target) -> float:
-    """FLOP of the fused kernels over those of the operators that they hold."""
+    """FLOP of the fused kernels over those of the operators that they hold, each in one place."""
     lowered = registry.lower(network, target)
+    assert_accounted(network, lowered)
     held = sorted({i for origins in lowered.origins for i in origins})
     return float(kernel_rows(lowered).column("flop").sum() / operators[held].sum())
 
