@@ -233,14 +233,6 @@ def test_precisions() -> None:
         precision_name(words[-1])
 
 
-def test_targets() -> None:
-    assert str(target_named("Tesla T4/TensorRT 7.2/FP16")) == "t4/tensorrt-7.2/fp16"
-    assert str(target_named("Orin Nano@7W/TensorRT/half")) == "orin-nano-7w/tensorrt/fp16"
-    assert str(target_named("Xeon 8481C/onnxruntime-1.31/fp32/1t")).endswith("/fp32/1t")
-    with pytest.raises(TargetError, match="write it as device"):
-        target_named("t4")
-
-
 def test_what_timed_a_table_is_read_and_left_out() -> None:
     for text, plain, harness in (
         ("t4/tensorrt-mlperf/int8", "t4/tensorrt/int8", "mlperf"),
