@@ -59,9 +59,10 @@ def task_of(target: Target, tasks: Sequence[Task], architecture: str = "") -> Ta
     """
     usual = copies_of(target)
     engine, precision = target.plain.runtime, target.precision
+    likes = [t for t in tasks if (t.engine, t.precision) == (engine, precision)]
     for graphs, copies in product((False, True), (usual, not usual)):
         plain = Task(target.device, engine, precision, "", copies, graphs, "", architecture)
-        if known := [t.harness for t in tasks if replace(t.shared, harness="") == plain.shared]:
+        if known := [t.harness for t in likes if replace(t.shared, harness="") == plain.shared]:
             return replace(plain, harness=target.harness if target.harness in known else min(known))
     layouts = {t.layout for t in tasks if t.layout}
     layout = "nchw" if layouts else ""
