@@ -55,7 +55,8 @@ class Task:
     @property
     def shared(self) -> Task:
         """What own rows and trees are of: the task in whatever power mode of its board."""
-        return replace(self, device=self.board)
+        board = self.board
+        return self if board == self.device else replace(self, device=board)
 
     @property
     def release(self) -> str:
