@@ -264,6 +264,13 @@ def test_a_transformer_is_announced_as_a_foreign_node() -> None:
     assert not lower(net, Target.parse("t4/tensorrt-8.2/fp16")).warnings
 
 
+def test_versions_bound_rules() -> None:
+    since = Fuse("Relu", "Relu", "", since="8.2")
+    assert [since.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [False, True, True, True]
+    before = Fuse("Relu", "Relu", "", before="8.2")
+    assert [before.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [True, False, False, False]
+
+
 def test_what_no_rule_names_stays_a_kernel() -> None:
     lowered = lower(network("a = LRN<size=5>(x) y = Relu(a)"), Target.parse("t4/tensorrt/fp32"))
     assert [node.op for node in lowered.network.nodes] == ["LRN", "Relu"]

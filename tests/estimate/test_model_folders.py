@@ -146,6 +146,7 @@ def test_a_damaged_family_gives_way_to_the_next(
 
 def test_a_family_that_was_changed_after_it_was_saved_is_not_read(tmp_path: Path) -> None:
     files.save(files.read(shipped("models") / "family_torch-compile"), tmp_path)
+    assert files.read(tmp_path).tasks
     head = (tmp_path / "family.json").read_text()
     (tmp_path / "family.json").write_text(head.replace('"highest": 3.5', '"highest": 3.6'))
     with pytest.raises(StoreError, match=r"family.json is not the one that was saved"):
