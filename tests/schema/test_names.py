@@ -233,6 +233,11 @@ def test_precisions() -> None:
         precision_name(words[-1])
 
 
+def test_a_target_of_too_few_parts_says_how_it_is_written() -> None:
+    with pytest.raises(TargetError, match="write it as device"):
+        target_named("t4")
+
+
 def test_what_timed_a_table_is_read_and_left_out() -> None:
     for text, plain, harness in (
         ("t4/tensorrt-mlperf/int8", "t4/tensorrt/int8", "mlperf"),
