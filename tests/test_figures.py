@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from experiments import front_picture
+from experiments import front_pages, front_picture
 from tests.pages import ROOT
 
 DOCUMENT = json.loads((ROOT / "docs" / "figures.json").read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ def test_a_page_names_the_figures_that_were_made(page: str) -> None:
 def test_the_file_and_the_picture_are_what_the_script_makes_of_the_records() -> None:
     assert front_picture.figures() == VALUES
     assert front_picture.PICTURE.read_text(encoding="utf-8") == front_picture.picture(VALUES)
-    for page, text in front_picture.front_pages.written(VALUES).items():
+    for page, text in front_pages.written(VALUES).items():
         assert (ROOT / page).read_text(encoding="utf-8") == text
     assert {figure["source"] for figure in DOCUMENT["figures"].values()} == set(
         front_picture.SOURCES

@@ -60,7 +60,7 @@ def test_cells_of_other_versions_answer_and_say_so(known: str, wanted: str, tmp_
 def test_the_model_of_another_version_answers_for_cells_without_a_record(tmp_path: Path) -> None:
     net = Builder("net")
     x = net.relu(net.conv(net.input((1, 3, 64, 64)), 64))
-    x = net.relu(net.conv(x, 9000, kernel=9))  # far from all that the model was trained on
+    x = net.relu(net.conv(x, 3000, kernel=9))  # far from all that the model was trained on
     network, target = to_onnx(net.network(x), seed=1), "epyc-26-2/onnxruntime-2.0/fp32/1t"
     estimate = predict(network, target, store=str(tmp_path / "s.db"), measure="never")
     assert estimate.supported and estimate.interval_us is not None

@@ -52,9 +52,9 @@ TABLES = [DATA / name for name in ("whole_networks", "gpu_networks", "gpu_networ
 @pytest.mark.skipif(not TABLES[-1].is_dir(), reason="no public tables beside the checkout")
 def test_no_network_is_quicker_than_its_bytes(tmp_path: Path) -> None:
     """Of cards with large last caches, whose memory alone would take longer than was measured."""
-    pytest.importorskip("pandas")
-    from experiments import generations, whole_networks
-
+    generations, whole_networks = map(
+        importlib.import_module, ("experiments.generations", "experiments.whole_networks")
+    )
     world = whole_networks.load("tensorrt", TABLES, tmp_path, re.compile(""), silent)
     generation, cards = generations.BY["generation"], ("ada", "blackwell", "hopper")
     new = [row for row in world.rows if generation(row.target.device) in cards]
