@@ -211,7 +211,8 @@ class Partitioner:
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        engine = f"{self._identity(self._target)}/{self._target}"
+        about = self._target.engine, self._target.precision
+        engine = "/".join((self._identity(self._target), *about))
         key = f"split/{PARTITION_FORMAT}/{engine}/{file.key(batch, shapes)}"
         partition = self._remembered.get(key)
         if partition is None:

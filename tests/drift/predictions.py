@@ -83,12 +83,12 @@ def engine_version() -> str:
     return "onnxruntime-" + ".".join(onnxruntime.__version__.split(".")[:2])
 
 
-def predicted(targets: Iterable[str] = TARGETS) -> dict[Key, Prediction]:
-    """The predictions for this working tree, with nothing measured and an empty store."""
+def predicted(targets: Iterable[str] = TARGETS, store: str = "sqlite://") -> dict[Key, Prediction]:
+    """The predictions for this working tree, with nothing measured and no record in the store."""
     paths = sorted(NETWORKS.glob("*.onnx"))
     made: dict[Key, Prediction] = {}
     for target in targets:
-        with Predictor(target, store="sqlite://", measure="never") as predictor:
+        with Predictor(target, store=store, measure="never") as predictor:
             for path, answer in zip(paths, predictor.predict_many(paths), strict=True):
                 low, high = answer.interval_us or (math.nan, math.inf)
                 latency = math.nan if answer.latency_us is None else answer.latency_us

@@ -40,12 +40,18 @@ ROW = Prediction(1000.0, 900.0, 1100.0, 0.5)
 KEY = ("resnet18", "t4/tensorrt/fp16")
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """GPUs of the same rules lower each network once."""
+    return str(tmp_path_factory.mktemp("drift") / "store.db")
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_prediction_moves_unseen(target: str) -> None:
+def test_no_prediction_moves_unseen(target: str, store: str) -> None:
     if "/onnxruntime-" in target and engine_version() != ENGINE:
         pytest.skip(f"the table holds what {ENGINE} makes of the graphs, not {engine_version()}")
     old = {key: answer for key, answer in TABLE.items() if key[1] == target}
-    moved = moves(old, predicted([target]))
+    moved = moves(old, predicted([target], store))
     rows = "\n".join(map(str, moved))
     assert not moved, f"{len(moved)} values moved; accept by make drift WHY=…\n{rows}"
 

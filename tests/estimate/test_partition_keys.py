@@ -90,6 +90,21 @@ def test_what_differs_has_another_key(what: str, target: str) -> None:
         assert first != second
 
 
+def test_gpus_of_the_same_rules_share_what_is_lowered() -> None:
+    lowered: list[str] = []
+
+    def counted(network: Network, target: Target) -> Lowered:
+        lowered.append(str(target))
+        return registry.lower(network, target)
+
+    with Store("sqlite://") as store:
+        for name in ("l4/tensorrt-10.3/fp16", "t4/tensorrt-10.3/fp16", "t4/tensorrt-10.3/fp32"):
+            one = Partitioner(Target.parse(name), store, counted)
+            one.partition(load(NETS / "squeezenet.onnx"))
+            one.keep()
+    assert lowered == ["l4/tensorrt-10.3/fp16", "t4/tensorrt-10.3/fp32"]
+
+
 @pytest.mark.parametrize("target", [TENSORRT, "epyc-26-2/onnxruntime-1.31/fp32/1t"])
 def test_a_later_process_lowers_no_candidate_of_a_search_again(target: str, path: Path) -> None:
     """Candidates are models in memory, and lowered by rules; their cells too stay in the cache."""
