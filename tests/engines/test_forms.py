@@ -36,7 +36,7 @@ CONSTANTS = """
   int64[2] i44 = {4,4}, int64[2] sides = {-1,-2}, int64[2] flat = {-1,8}, int64[2] flat6 = {48,6},
   int64[3] rows = {2,5,8}, int64[3] rows6 = {1,48,6}, int64[4] cut = {2,5,2,4},
   int64[4] plane = {1,1,6,6}, int64[4] pixel = {1,8,1,1}, int64[4] maps = {1,8,6,6},
-  int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
+  int64[3] keys = {6,6,8}, int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -112,6 +112,11 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     ]),
     "a product": (Z, [
         (13, "y = Gemm<transB=1>(x, w3t, b3)"), (13, "a = MatMul(x, w3) y = Add(a, b3)"),
+    ]),
+    "axes of one element turned beside a view": (ROWS, [
+        (13, "a = Reshape(x, column) b = Softmax<axis=1>(a) y = Reshape(b, flat)"),
+        (13, "a = Reshape(x, row) t = Transpose<perm=[0,2,1,3]>(a) b = Softmax<axis=1>(t) "
+             "y = Reshape(b, flat)"),
     ]),
     "a product of flattened rows": (ROWS, [
         (13, "a = MatMul(x, w) y = Add(a, c)"),
@@ -217,14 +222,22 @@ ENGINES = {
         "a = Conv<group=8>(x, deep) y = Relu(a)",
         "a = Conv<group=8>(x, deep) m = Mul(a, kp) y = Relu(m)",
     ], [1, 2, 2]),
+    "a layer's scale of channels": ([
+        f"{IN_BIAS} y = Add(a, x)", f"{IN_BIAS} m = Mul(a, kp) y = Add(m, x)",
+        f"{IN_BIAS} m = Mul(six, a) y = Add(m, x)",
+    ], [1, 3, 3]),
+    "a scale behind an activation or of rows": ([
+        "a = Conv(x, f) y = Relu(a)", "a = Conv(x, f) r = Relu(a) y = Mul(r, kp)",
+        "a = Conv(x, f) r = Mul(a, b6) y = Relu(r)",
+    ], [3, 3, 3]),
     "a norm before a layer": ([
         "r = Relu(x) n = BatchNormalization(r, k8, l8, m8, v8) y = Relu(n)",
         "r = Relu(x) n = Mul(r, kp) y = Relu(n)",
     ], [1, 2, 2]),
     "a layer's scale behind a norm and a folded one": ([
         f"{IN_BIAS} m = Mul(a, kp) y = Add(m, x)",
-        f"{IN_BIAS} n = {FOLDED} m = Mul(n, kp) y = Add(m, x)",
-    ], [1, 2, 1]),
+        f"{IN_BIAS} n = {FOLDED} m = Mul(n, kp) y = Add(m, x)", f"{IN_BIAS} y = Add(a, x)",
+    ], [1, 3, 2]),
     "a pad of nothing, which is a call": (["a = Relu(x) y = Tanh(a)", ZEROS], [1, 2, 1]),
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ from hybridlat.engines.fusion.patterns import (
     concats,
     each,
     nothing,
+    still,
     views,
     whole_numbers,
 )
@@ -226,6 +227,12 @@ def _products(net: Network, node: Node, match: Match) -> None:
     match.add("Gemm", (x,), made, weight[0])
 
 
+def _still_view(net: Network, node: Node, match: Match) -> None:
+    """Axes of one element that are turned beside a view are part of that view."""
+    if net.maker(node.inputs[0], "Reshape") or net.reader(node, "Reshape"):
+        still(net, node, match)
+
+
 def _resizes(net: Network, node: Node, match: Match) -> None:
     """The sizes of the result say how much is resized."""
     sizes = f"{match.made}/sizes"
@@ -239,6 +246,7 @@ FORMS: tuple[Pass, ...] = (
     each("GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("ReduceSum", _sums),
     each("Slice Concat Expand Tile AveragePool", nothing),
+    each("Transpose", _still_view),
     each("Reshape", views),
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
