@@ -141,15 +141,6 @@ def makes_few_channels(producer: Group, consumer: Group) -> bool:
     return is_int8(producer, consumer) and producer.output.shape[1] < _INT8_VECTOR
 
 
-def scales_channels(producer: Group, consumer: Group) -> bool:
-    """The consumer's constants are one number, or one for each channel."""
-    network, channels = consumer.network, consumer.output.shape[1:2]
-    known = [network.constants[n].type for n in consumer.first.inputs if n in network.constants]
-    rank = len(consumer.output.shape)
-    of_channels = (*channels, *[1] * (rank - 2))
-    return all(one.elements == 1 or one.shape[1 - rank :] == of_channels for one in known)
-
-
 def is_added_first(producer: Group, consumer: Group) -> bool:
     """The consuming sum names the producer's result before the others."""
     return consumer.producers[:1] == [producer]

@@ -82,7 +82,6 @@ RULES: tuple[Rule, ...] = (
     Fuse("HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on maps of an odd size", all_of(trt.is_global, trt.odd_maps), "Reduction", in_region=True),
 
     # Epilogues of convolutions.
-    Fuse(CONV, "Mul", "scaled weights", all_of(when.by_constant, trt.scales_channels), before="10"),
     Fuse(CHAINED, "Add Sum", "one element-wise kernel", when.only_reader, "Elementwise", before="8.6"),
     Fuse(CHAINED, "Add Sum", "one element-wise kernel; a convolution is quicker with both on large maps", all_of(when.only_reader, unless(_takes_both)), "Elementwise", since="8.6"),
     Fuse(CONV, "Relu Clip", "epilogue", when.only_reader),
@@ -171,20 +170,35 @@ _FOREIGN = (
 )
 
 
-def _folded_norms(net: Network, node: Node, match: Match) -> None:
-    """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
+def _folds(*scales: str) -> Pass:
+    """A norm behind a convolution is in its weights, with scales and shifts of channels behind it.
 
-    A scale alone is a layer's, which stays behind a folded norm too.
+    So is a scale alone, where ``scales`` names it: "Convolution and Scale" in NVIDIA's list. Myelin
+    leaves one, behind a folded norm too.
     """
-    below, members = net.reader(node, "BatchNormalization"), [node]
-    while below is not None and sum(name in net.types for name in below.inputs) == 1:
-        members.append(below)
-        below = net.reader(below, "Mul", "Add")
-    while members[-1].op == "Mul":
-        members.pop()
-    if len(members) > 1:
-        match.members = tuple(members)
-        match.put(replace(node, outputs=members[-1].outputs))
+
+    def fill(net: Network, node: Node, match: Match) -> None:
+        below, members = net.reader(node, "BatchNormalization", *scales), [node]
+        while below is not None and _is_of_channels(net, below):
+            members.append(below)
+            below = net.reader(below, "Mul", "Add")
+        while not scales and members[-1].op == "Mul":
+            members.pop()
+        if len(members) > 1:
+            match.members = tuple(members)
+            match.put(replace(node, outputs=members[-1].outputs))
+
+    return each(CONTRACTING, fill)
+
+
+def _is_of_channels(net: Network, node: Node) -> bool:
+    """Whether an operator reads one tensor and constants: a number, or one for each channel."""
+    shape = net.types[node.outputs[0]].shape
+    known = [net.constants[name].type for name in node.inputs if name in net.constants]
+    sizes = {1, *shape[1:2]} if node.op == "BatchNormalization" else {1}
+    ones = (*shape[1:2], *[1] * (len(shape) - 2))
+    are_fit = all(c.elements in sizes or c.shape[1 - len(shape) :] == ones for c in known)
+    return len(known) == len(node.inputs) - 1 and are_fit
 
 
 def _parts(net: Network, node: Node, match: Match) -> None:
@@ -196,13 +210,10 @@ def _parts(net: Network, node: Node, match: Match) -> None:
     match.put(replace(node, inputs=tuple(match.types)))
 
 
-_BUILT: tuple[Pass, ...] = (
-    PADS,
-    each("Mul", norms),
-    each(CONTRACTING, _folded_norms),
-    each(CONTRACTING, biases),
-)
+_BUILT: tuple[Pass, ...] = (PADS, each("Mul", norms), _folds(), each(CONTRACTING, biases))
 """What TensorRT's builder does besides."""
+_SCALED: tuple[Pass, ...] = (_folds("Mul"), each(CONTRACTING, biases))
+"""What it does where it does not leave the network to Myelin."""
 _PARTS: tuple[Pass, ...] = (each("Concat", _parts),)
 """What classic TensorRT may copy: parts of Concats, one operator each."""
 
@@ -220,7 +231,7 @@ def lower(network: Network, target: Target) -> Lowered:
     if is_foreign:
         region = frozenset(range(len(written.network.nodes)))
     else:
-        written = written.then(_PARTS)
+        written = written.then((*_SCALED, *_PARTS))
         region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
