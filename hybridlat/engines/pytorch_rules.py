@@ -16,7 +16,16 @@ from collections.abc import Sequence
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import group_norms, uneven_pads
 from hybridlat.engines.fusion.conditions import all_of, any_of
-from hybridlat.engines.fusion.patterns import Match, Pass, chunks, each, still, twins, views
+from hybridlat.engines.fusion.patterns import (
+    Match,
+    Pass,
+    chunks,
+    each,
+    neutral,
+    still,
+    twins,
+    views,
+)
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
 
@@ -28,27 +37,6 @@ _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
 _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization"
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
-
-
-def _neutral(net: Network, node: Node, match: Match) -> None:
-    """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
-
-    Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum.
-    """
-    x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
-    if number is None or number.values != (int(is_product),):
-        return
-    if number.type.shape and not (is_product and _is_factor(net, node)):
-        return  # parameters that begin so have an axis
-    if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
-        match.skip(x)
-
-
-def _is_factor(net: Network, node: Node) -> bool:
-    """Whether a product stands between one with several parameters and a sum."""
-    before, behind = net.maker(node.inputs[0], "Mul"), net.reader(node, "Add")
-    read = before.inputs if before is not None and behind is not None else ()
-    return any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
 
 
 def _guards(net: Network, node: Node, match: Match) -> None:
@@ -70,7 +58,7 @@ CALLS: tuple[Pass, ...] = (
     (frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Sigmoid"}), twins),
     each("Split", chunks),
     each("GroupNormalization", group_norms),
-    each("Add Mul", _neutral),
+    each("Add Mul", neutral),
     each("Where", _guards),
 )
 """What a module calls, where files say it otherwise."""

@@ -36,7 +36,8 @@ CONSTANTS = """
   int64[2] i44 = {4,4}, int64[2] sides = {-1,-2}, int64[2] flat = {-1,8}, int64[2] flat6 = {48,6},
   int64[3] rows = {2,5,8}, int64[3] rows6 = {1,48,6}, int64[4] cut = {2,5,2,4},
   int64[4] plane = {1,1,6,6}, int64[4] pixel = {1,8,1,1}, int64[4] maps = {1,8,6,6},
-  int64[3] keys = {6,6,8}, int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
+  int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
+  int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8},
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""

@@ -232,6 +232,28 @@ def still(net: Network, node: Node, match: Match) -> None:
         match.view(node.inputs[0], made)
 
 
+def neutral(net: Network, node: Node, match: Match) -> None:
+    """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
+
+    Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum. TensorRT
+    erases both ("Scale" in NVIDIA's list of fusions).
+    """
+    x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
+    if number is None or number.values != (int(is_product),):
+        return
+    if number.type.shape and not (is_product and _is_factor(net, node)):
+        return  # parameters that begin so have an axis
+    if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
+        match.skip(x)
+
+
+def _is_factor(net: Network, node: Node) -> bool:
+    """Whether a product stands between one with several parameters and a sum."""
+    before, behind = net.maker(node.inputs[0], "Mul"), net.reader(node, "Add")
+    read = before.inputs if before is not None and behind is not None else ()
+    return any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
+
+
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What does the same to the same tensor is done once: some exporters write it so."""
     first = dict[tuple[object, ...], str]()

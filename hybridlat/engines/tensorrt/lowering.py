@@ -22,7 +22,7 @@ from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, PADS, biases, norms
 from hybridlat.engines.fusion.groups import lowered_of, traced
-from hybridlat.engines.fusion.patterns import Match, Pass, each
+from hybridlat.engines.fusion.patterns import Match, Pass, each, neutral
 from hybridlat.engines.fusion.precision import in_floats, in_precision, narrow_weights
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule, apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt import conditions as trt
@@ -173,8 +173,8 @@ _FOREIGN = (
 def _folds(*scales: str) -> Pass:
     """A norm behind a convolution is in its weights, with scales and shifts of channels behind it.
 
-    So is a scale alone, where ``scales`` names it: "Convolution and Scale" in NVIDIA's list. Myelin
-    leaves one, behind a folded norm too.
+    So is a scale or shift alone, where ``scales`` names it: "Convolution and Scale" in NVIDIA's
+    list. Myelin leaves a scale, behind a folded norm too.
     """
 
     def fill(net: Network, node: Node, match: Match) -> None:
@@ -210,9 +210,15 @@ def _parts(net: Network, node: Node, match: Match) -> None:
     match.put(replace(node, inputs=tuple(match.types)))
 
 
-_BUILT: tuple[Pass, ...] = (PADS, each("Mul", norms), _folds(), each(CONTRACTING, biases))
+_BUILT: tuple[Pass, ...] = (
+    PADS,
+    each("Add Mul", neutral),
+    each("Mul", norms),
+    _folds(),
+    each(CONTRACTING, biases),
+)
 """What TensorRT's builder does besides."""
-_SCALED: tuple[Pass, ...] = (_folds("Mul"), each(CONTRACTING, biases))
+_SCALED: tuple[Pass, ...] = (_folds("Mul", "Add"), each(CONTRACTING, biases))
 """What it does where it does not leave the network to Myelin."""
 _PARTS: tuple[Pass, ...] = (each("Concat", _parts),)
 """What classic TensorRT may copy: parts of Concats, one operator each."""
