@@ -28,7 +28,7 @@ from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
-from hybridlat.onnx_io.facts import bias_origin, has_folded_scale
+from hybridlat.onnx_io.facts import bias_origin, has_folded_scale, is_changed
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
@@ -149,9 +149,12 @@ def folded_norms(network: Network) -> frozenset[int]:
 def _scales(net: Network, node: Node, match: Match) -> None:
     """A layer's scale that a simplifier folded into a convolution or product is one behind it.
 
-    The operator's name is that of the result in between, which tells of a norm there.
+    The operator's name is that of the result in between, which tells of a norm there. Where the
+    exporter has folded the norms, a simplifier has none left to fold.
     """
-    if not has_folded_scale(node.inputs, node.outputs):
+    if not has_folded_scale(node.inputs, node.outputs) and not (
+        is_changed(node.inputs) and any(_origin(n) == "folded" for n in net.nodes if n.op == "Conv")
+    ):
         return
     raw, scale, type_ = f"{match.made}__conv", f"{match.made}__scale", net.types[match.made]
     if _origin(node) == "folded" and node.name not in net.types:

@@ -24,6 +24,9 @@ _NORM_RESULT = re.compile(r"getitem(_\d+)?$")
 # onnxslim names the weight after the product that it folds, and keeps the operator's own name.
 _SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
 
+# onnxsim names weights anew that it changes, and leaves a norm that the exporter folded.
+_CHANGED = re.compile(r"_v_\d+$")
+
 
 def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """``folded`` (from a norm) or ``own``, as names tell of a convolution's bias; else empty."""
@@ -39,6 +42,11 @@ def has_folded_scale(inputs: Sequence[str], outputs: Sequence[str]) -> bool:
     weight, result = "".join(inputs[1:2]), "".join(outputs[:1])
     is_named = weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
     return is_named or weight.endswith("_weight_fused")
+
+
+def is_changed(inputs: Sequence[str]) -> bool:
+    """Whether onnxsim has changed a convolution's weight and bias: by a scale, or by a norm."""
+    return len(inputs) == 3 and all(map(_CHANGED.match, inputs[1:]))
 
 
 @dataclass(frozen=True)

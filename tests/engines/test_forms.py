@@ -30,6 +30,7 @@ CONSTANTS = """
   float[8,1,1] kp, float[8,1,1] lp, float[1,8,1,1] lq, float[8,8] w, float[8,8] w2, float[8,6] wf,
   float[6,8] wh, float[6,6] w6, float[8,3] w3, float[3,8] w3t, float[3] b3, float[8,8,1,1] f,
   float[8,8,1,1] f2, float[8,1,1,1] deep, float[8,8,2,2] c2, float[1,16,8] lx, float[1,16,4] lr,
+  float[8] "onnx::Conv_1", float[8,8,1,1] _v_1, float[8] _v_2,
   float[8,8,1,1] mul_weight, float[8] mul_bias, float[6,6] w_weight_fused,
   float[6] w_bias_fused, int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i2 = {2},
   int64[1] i4 = {4}, int64[1] i8 = {8}, int64[2] i01 = {0,1}, int64[2] i12 = {1,2},
@@ -289,6 +290,10 @@ MODULES = {
     "a simplifier folds a layer's scale": (
         "c1 = Conv(x, f, c) a = Mul(c1, kp) y = Relu(a)",
         "mul = Conv(x, mul_weight, mul_bias) y = Relu(mul)",
+    ),
+    "a simplifier that names weights anew folds one": (
+        'a = Conv(x, f, "onnx::Conv_1") b = Conv(a, f, c) d = Mul(b, kp) y = Relu(d)',
+        'a = Conv(x, f, "onnx::Conv_1") d = Conv(a, _v_1, _v_2) y = Relu(d)',
     ),
     "a simplifier folds one behind a norm": (
         "r = Conv(x, f) a = BatchNormalization(r, k8, l8, m8, v8) d = Mul(a, kp) y = Relu(d)",
