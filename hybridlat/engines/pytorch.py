@@ -28,6 +28,7 @@ from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
+from hybridlat.graph.symmetry import with_ordered_operands
 from hybridlat.onnx_io.facts import bias_origin, has_folded_scale, is_changed
 from hybridlat.schema.target import Target
 
@@ -56,7 +57,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     passes = (*rules.MOVES, each("Gemm", _scales), *FORMS, *calls)
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
-    module = as_module(plain, bias_apart=not _is_cpu(target))
+    module = _ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
     table = (rules.free_views(copying), *rules.COMPOSITES)
     unknown: tuple[str, ...] = ()
@@ -73,6 +74,18 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
     return traced(lowered, module.origins, network)
+
+
+def _ordered(module: Rewritten, channels_last: bool) -> Rewritten:
+    """The module with operands in one order, unless another first one makes other strides."""
+    ordered = with_ordered_operands(module.network)
+    if ordered is module.network:
+        return module
+    ways, layouts = (module, module._replace(network=ordered).then(())), []
+    for net in [way.network for way in ways]:
+        parts = rules.follow(net, channels_last)
+        layouts.append([{net.nodes[i].outputs for i in part} for part in parts])
+    return ways[layouts[0] == layouts[1]]
 
 
 def identity(target: Target) -> str:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from hybridlat.graph.network import Network
 
 MOST_MIXED = 300_000
 """Colours that rounds through the whole network may mix; stored signatures come from those."""
+_ORDERED = frozenset({"Add", "Mul", "Sum"})
 
 
 def digest(*parts: object) -> bytes:
@@ -27,6 +29,43 @@ def digest(*parts: object) -> bytes:
 def digest_of(text: str) -> bytes:
     """The colour of a text."""
     return hashlib.blake2b(text.encode(), digest_size=12).digest()
+
+
+def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Network:
+    """The network with the operands of sums and products in one order, whatever the file's.
+
+    The largest comes first; then of a sum what most operators lead to, of a product what fewest do;
+    then what has the first colour. Those that make one of the ``kept`` tensors stay.
+    """
+    types, steps = network.types, dict.fromkeys(network.inputs, 0)
+    colours, nodes, is_ordered = dict[str, bytes](), [*network.nodes], True
+    for place, node in enumerate(nodes):
+        before = [steps[name] for name in node.inputs if name in steps]
+        steps.update(dict.fromkeys(node.outputs, max(before, default=0) + 1))
+        is_plain = node.op in _ORDERED and not node.domain and node.outputs[0] not in kept
+        if not is_plain or len(before) < len(node.inputs):
+            continue
+        sign = 1 if node.op == "Mul" else -1
+        keys = {name: (-types[name].elements, sign * steps[name]) for name in node.inputs}
+        if len({*keys.values()}) == len(keys):
+            inputs = sorted(node.inputs, key=keys.__getitem__)
+        else:
+            colours = colours or _origins(network)
+            inputs = sorted(node.inputs, key=lambda name: (keys[name], colours[name]))
+        if inputs != [*node.inputs]:
+            nodes[place], is_ordered = replace(node, inputs=tuple(inputs)), False
+    return network if is_ordered else replace(network, nodes=tuple(nodes))
+
+
+def _origins(network: Network) -> dict[str, bytes]:
+    """A colour for each tensor by what it is made from, with operands in any order."""
+    colours = {name: digest(network.types[name]) for name in network.inputs}
+    for node in network.nodes:
+        known = [network.constants[name].type for name in node.inputs if name in network.constants]
+        before = sorted(colours[name] for name in node.inputs if name in colours)
+        own = digest(node.op, node.attributes, known, before)
+        colours.update((name, digest(own, i)) for i, name in enumerate(node.outputs))
+    return colours
 
 
 def tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:

@@ -38,7 +38,7 @@ CONSTANTS = """
   int64[3] rows = {2,5,8}, int64[3] rows6 = {1,48,6}, int64[4] cut = {2,5,2,4},
   int64[4] plane = {1,1,6,6}, int64[4] pixel = {1,8,1,1}, int64[4] maps = {1,8,6,6},
   int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
-  int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8},
+  int64[3] five = {5,2,8}, int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8},
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -286,6 +286,8 @@ def test_names_tell_of_a_folded_norm(target: str) -> None:
     assert len({*folded}) == 1 and own not in folded
 
 
+SUMMED = """p = Conv(x, f, c) q = Relu(p) r = Conv(x, f2, c) b = GlobalAveragePool(x)
+  g = Sigmoid(b) a = Tanh(x) e = Sigmoid(x)"""
 MODULES = {
     "a simplifier folds a layer's scale": (
         "c1 = Conv(x, f, c) a = Mul(c1, kp) y = Relu(a)",
@@ -307,6 +309,10 @@ MODULES = {
         "q = Pad(x, around) a = MaxPool<kernel_shape=[2,2]>(q) d = Conv(q, c2, c) y = Add(a, d)",
         "q = Pad(x, around) a = MaxPool<kernel_shape=[2,2]>(q) "
         "d = Conv<pads=[0,0,1,1]>(x, c2, c) y = Add(a, d)",
+    ),
+    "operands change places": (
+        f"{SUMMED} s = Add(q, r) t = Mul(s, g) u = Add(a, e) y = Add(t, u)",
+        f"{SUMMED} u = Add(e, a) s = Add(r, q) t = Mul(g, s) y = Add(u, t)",
     ),
     "a product by one stands before a sum": (
         "a = Mul(x, kp) y = Add(a, lp)",
@@ -340,6 +346,27 @@ def test_a_module_is_one_whatever_its_file_says(what: str) -> None:
     """A folded pad is one eagerly alone: inductor pads in the loop of another kernel."""
     eager, compiled = forms_in([network_of(21, text) for text in MODULES[what]])[1:]
     assert (eager, compiled) == (1, 2 if "pad" in what else 1)
+
+
+@pytest.mark.parametrize(("version", "forms"), [("8.2", 1), ("8.6", 2), ("9", 1), ("10", 1)])
+def test_a_sum_of_convolutions_is_named_as_its_file_names_it_where_the_first_adds(
+    version: str, forms: int
+) -> None:
+    pair = [
+        network_of(17, f"p = Conv(x, f, c) q = Relu(p) r = Conv(x, f2, c) s = Conv(q, f, c) {text}")
+        for text in ("y = Add(s, r)", "y = Add(r, s)")
+    ]
+    assert len({*lowered(pair, f"t4/tensorrt-{version}/fp16")}) == forms
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_an_operand_stays_first_that_decides_which_view_copies(target: str) -> None:
+    turned = "a = Relu(x) b = Reshape(x, five) e = Relu(b) t = Transpose<perm=[1,0,2]>(e)"
+    pair = [
+        network_of(17, f"{turned} s = Add({sum_}) y = Reshape(s, flat)", ROWS)
+        for sum_ in ("a, t", "t, a")
+    ]
+    assert len({*lowered(pair, target)}) == 2
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from hybridlat.engines.fusion.rules import Group
-from hybridlat.graph.network import Node
+from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.schema.target import version_key
 
 _CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
@@ -144,6 +145,14 @@ def makes_few_channels(producer: Group, consumer: Group) -> bool:
 def is_added_first(producer: Group, consumer: Group) -> bool:
     """The consuming sum names the producer's result before the others."""
     return consumer.producers[:1] == [producer]
+
+
+def fixed_sums(network: Network, version: str) -> list[str]:
+    """Sums of convolutions of a version in which the one that they name first adds."""
+    if not version_key("8.4") <= version_key(version) < version_key("9"):
+        return []
+    sums = [node for node in network.nodes if node.op in _SUMS]
+    return [n.outputs[0] for n in sums if all(network.maker(i, *_CONVS) for i in n.inputs)]
 
 
 # ---- parts of Concats and of Splits: read or written in place, or copied ----

@@ -29,6 +29,7 @@ from hybridlat.engines.tensorrt import conditions as trt
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of, named
+from hybridlat.graph.symmetry import with_ordered_operands
 from hybridlat.schema.target import Target, version_key
 
 CONV = "Conv ConvTranspose"
@@ -234,10 +235,12 @@ def lower(network: Network, target: Target) -> Lowered:
     warnings = narrow_weights(network)
     written, version = in_floats(network).then((*FORMS, *_BUILT)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
+    written = written if is_foreign else written.then(_SCALED)
+    ordered = with_ordered_operands(written.network, trt.fixed_sums(written.network, version))
+    written = written._replace(network=ordered).then(() if is_foreign else _PARTS)
     if is_foreign:
         region = frozenset(range(len(written.network.nodes)))
     else:
-        written = written.then((*_SCALED, *_PARTS))
         region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
