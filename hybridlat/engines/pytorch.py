@@ -28,7 +28,6 @@ from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
-from hybridlat.graph.symmetry import with_ordered_operands
 from hybridlat.onnx_io.facts import bias_origin, has_folded_scale, is_changed
 from hybridlat.schema.target import Target
 
@@ -57,7 +56,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     passes = (*rules.MOVES, each("Gemm", _scales), *FORMS, *calls)
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
-    module = _ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
+    module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
     table = (rules.free_views(copying), *rules.COMPOSITES)
     unknown: tuple[str, ...] = ()
@@ -74,18 +73,6 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
     return traced(lowered, module.origins, network)
-
-
-def _ordered(module: Rewritten, channels_last: bool) -> Rewritten:
-    """The module with operands in one order, unless another first one makes other strides."""
-    ordered = with_ordered_operands(module.network)
-    if ordered is module.network:
-        return module
-    ways, layouts = (module, module._replace(network=ordered).then(())), []
-    for net in [way.network for way in ways]:
-        parts = rules.follow(net, channels_last)
-        layouts.append([{net.nodes[i].outputs for i in part} for part in parts])
-    return ways[layouts[0] == layouts[1]]
 
 
 def identity(target: Target) -> str:
@@ -163,20 +150,26 @@ def _scales(net: Network, node: Node, match: Match) -> None:
     """A layer's scale that a simplifier folded into a convolution or product is one behind it.
 
     The operator's name is that of the result in between, which tells of a norm there. Where the
-    exporter has folded the norms, a simplifier has none left to fold.
+    exporter has folded the norms, a simplifier has none left to fold. A scale of what a product
+    reads, through views, is attention's: one number.
     """
     if not has_folded_scale(node.inputs, node.outputs) and not (
         is_changed(node.inputs) and any(_origin(n) == "folded" for n in net.nodes if n.op == "Conv")
     ):
         return
-    raw, scale, type_ = f"{match.made}__conv", f"{match.made}__scale", net.types[match.made]
+    end = node
+    while (below := net.reader(end, "MatMul", "Reshape", "Transpose")) and below.op != "MatMul":
+        end = below
+    end = end if below is not None else node
+    match.members, made = (end,), end.outputs[0]
+    raw, scale, type_ = f"{made}__conv", f"{made}__scale", net.types[made]
     if _origin(node) == "folded" and node.name not in net.types:
         raw = node.name
-    product = Node(f"{node.name}__scale", "Mul", (raw, scale), node.outputs, version=14)
+    product = Node(f"{node.name}__scale", "Mul", (raw, scale), end.outputs, version=14)
     match.types[raw] = type_
-    of_rows = Constant(type_._replace(shape=type_.shape[-1:]))
-    put = _by_channel(net, node) if node.op in _CONVOLUTIONS else of_rows
-    match.put(replace(node, outputs=(raw,)), product, **{scale: put})
+    put = Constant(type_._replace(shape=() if below else type_.shape[-1:]))
+    put = _by_channel(net, node) if node.op in _CONVOLUTIONS else put
+    match.put(replace(end, outputs=(raw,)), product, **{scale: put})
 
 
 def _origin(node: Node) -> str:

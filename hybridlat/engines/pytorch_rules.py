@@ -19,6 +19,7 @@ from hybridlat.engines.fusion.conditions import all_of, any_of
 from hybridlat.engines.fusion.patterns import (
     Match,
     Pass,
+    Rewritten,
     chunks,
     each,
     neutral,
@@ -28,6 +29,7 @@ from hybridlat.engines.fusion.patterns import (
 )
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
+from hybridlat.graph.symmetry import with_ordered_operands
 
 VIEW = "Reshape Transpose Slice Split Expand"
 _VIEW_OPS = frozenset(VIEW.split())
@@ -232,6 +234,18 @@ def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int
             if out:
                 strides[out] = _made(network, node, out, strides)
     return frozenset(copies), frozenset(last)
+
+
+def ordered(module: Rewritten, channels_last: bool) -> Rewritten:
+    """The module with operands in one order, unless another first one makes other strides."""
+    network = with_ordered_operands(module.network)
+    if network is module.network:
+        return module
+    ways, layouts = (module, module._replace(network=network).then(())), []
+    for net in [way.network for way in ways]:
+        parts = follow(net, channels_last)
+        layouts.append([{net.nodes[i].outputs for i in part} for part in parts])
+    return ways[layouts[0] == layouts[1]]
 
 
 def _densify(

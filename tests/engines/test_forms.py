@@ -38,7 +38,8 @@ CONSTANTS = """
   int64[3] rows = {2,5,8}, int64[3] rows6 = {1,48,6}, int64[4] cut = {2,5,2,4},
   int64[4] plane = {1,1,6,6}, int64[4] pixel = {1,8,1,1}, int64[4] maps = {1,8,6,6},
   int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
-  int64[3] five = {5,2,8}, int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8},
+  int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
+  int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8},
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -288,6 +289,8 @@ def test_names_tell_of_a_folded_norm(target: str) -> None:
 
 SUMMED = """p = Conv(x, f, c) q = Relu(p) r = Conv(x, f2, c) b = GlobalAveragePool(x)
   g = Sigmoid(b) a = Tanh(x) e = Sigmoid(x)"""
+ATTENDED = """k = Reshape(x, keys6) v = Reshape(x, head) m = MatMul(d, k) s = Softmax(m)
+  o = MatMul(s, v) y = Reshape(o, maps)"""
 MODULES = {
     "a simplifier folds a layer's scale": (
         "c1 = Conv(x, f, c) a = Mul(c1, kp) y = Relu(a)",
@@ -323,6 +326,12 @@ MODULES = {
         "g = Relu(d) y = Reshape(g, maps)",
         "r = Reshape(x, flat6) a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused) "
         "d = Reshape(a, rows6) e = Relu(d) y = Reshape(e, maps)",
+    ),
+    "a simplifier folds the scale of attention": (
+        f"""r = Reshape(x, rows6) a = MatMul(r, w6) e = Add(a, b6) h = Reshape(e, head)
+        d = Mul(h, half) {ATTENDED}""",
+        f"""r = Reshape(x, flat6) a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused)
+        d = Reshape(a, head) {ATTENDED}""",
     ),
     "axes of one element are turned": (
         "p = GlobalAveragePool(x) r = Reshape(p, pixel) a = Relu(r) y = Add(x, a)",
