@@ -211,16 +211,8 @@ def _parts(net: Network, node: Node, match: Match) -> None:
     match.put(replace(node, inputs=tuple(match.types)))
 
 
-_BUILT: tuple[Pass, ...] = (
-    PADS,
-    each("Add Mul", neutral),
-    each("Mul", norms),
-    _folds(),
-    each(CONTRACTING, biases),
-)
+_BUILT: tuple[Pass, ...] = (PADS, each("Add Mul", neutral), each("Mul", norms))
 """What TensorRT's builder does besides."""
-_SCALED: tuple[Pass, ...] = (_folds("Mul", "Add"), each(CONTRACTING, biases))
-"""What it does where it does not leave the network to Myelin."""
 _PARTS: tuple[Pass, ...] = (each("Concat", _parts),)
 """What classic TensorRT may copy: parts of Concats, one operator each."""
 
@@ -235,7 +227,8 @@ def lower(network: Network, target: Target) -> Lowered:
     warnings = narrow_weights(network)
     written, version = in_floats(network).then((*FORMS, *_BUILT)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
-    written = written if is_foreign else written.then(_SCALED)
+    scales = () if is_foreign else ("Mul", "Add")
+    written = written.then((_folds(*scales), each(CONTRACTING, biases)))
     ordered = with_ordered_operands(written.network, trt.fixed_sums(written.network, version))
     written = written._replace(network=ordered).then(() if is_foreign else _PARTS)
     if is_foreign:
