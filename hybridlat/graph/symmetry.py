@@ -35,10 +35,11 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
     """The network with the operands of sums and products in one order, whatever the file's.
 
     The largest comes first; then of a sum what most operators lead to, of a product what fewest do;
-    then what has the first colour. Those that make one of the ``kept`` tensors stay.
+    then what has the fewest weights, so that the last of parallel branches, which engines let add,
+    does most. Those that make one of the ``kept`` tensors stay.
     """
     types, steps = network.types, dict.fromkeys(network.inputs, 0)
-    colours, nodes, is_ordered = dict[str, bytes](), [*network.nodes], True
+    origins, nodes, is_ordered = dict[str, tuple[int, bytes]](), [*network.nodes], True
     for place, node in enumerate(nodes):
         before = [steps[name] for name in node.inputs if name in steps]
         steps.update(dict.fromkeys(node.outputs, max(before, default=0) + 1))
@@ -50,22 +51,25 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
         if len({*keys.values()}) == len(keys):
             inputs = sorted(node.inputs, key=keys.__getitem__)
         else:
-            colours = colours or _origins(network)
-            inputs = sorted(node.inputs, key=lambda name: (keys[name], colours[name]))
+            origins = origins or _origins(network)
+            inputs = sorted(node.inputs, key=lambda name: (keys[name], origins[name]))
         if inputs != [*node.inputs]:
             nodes[place], is_ordered = replace(node, inputs=tuple(inputs)), False
     return network if is_ordered else replace(network, nodes=tuple(nodes))
 
 
-def _origins(network: Network) -> dict[str, bytes]:
-    """A colour for each tensor by what it is made from, with operands in any order."""
-    colours = {name: digest(network.types[name]) for name in network.inputs}
+def _origins(network: Network) -> dict[str, tuple[int, bytes]]:
+    """Of each tensor the weights that its maker reads, and a colour by all that it is made from.
+
+    The order of operands decides neither.
+    """
+    origins = {name: (0, digest(network.types[name])) for name in network.inputs}
     for node in network.nodes:
         known = [network.constants[name].type for name in node.inputs if name in network.constants]
-        before = sorted(colours[name] for name in node.inputs if name in colours)
-        own = digest(node.op, node.attributes, known, before)
-        colours.update((name, digest(own, i)) for i, name in enumerate(node.outputs))
-    return colours
+        before = sorted(origins[name] for name in node.inputs if name in origins)
+        weights, own = sum(t.elements for t in known), (node.op, node.attributes, known, before)
+        origins.update((name, (weights, digest(*own, i))) for i, name in enumerate(node.outputs))
+    return origins
 
 
 def tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
