@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.operators import QUANTISERS
 from hybridlat.graph.work import FAMILY_OF, Shape
 
 MULTIPLE = 8
@@ -29,6 +30,7 @@ MULTIPLE = 8
 _SIZES_AT = {"Reshape": 1, "Expand": 1, "Resize": 3}
 _SAME_SIZE = ("Softmax", "LogSoftmax", "LRN", "LayerNormalization")
 _WINDOWS = ("Resize", "Upsample", "Pad", "Expand")
+_BY_CHANNEL = ("BatchNormalization", "InstanceNormalization", *QUANTISERS)
 _Ids: TypeAlias = "NDArray[np.intp]"
 
 
@@ -56,7 +58,8 @@ def scaled(network: Network, factor: float) -> Network:
     constants = dict(network.constants)
     for name, constant in network.constants.items():
         if sizes.get(name, constant.type.shape) != constant.type.shape:
-            constants[name] = Constant(TensorType(constant.type.dtype, sizes[name]))
+            kept = constant.values and tuple(np.resize(constant.values, sizes[name]).tolist())
+            constants[name] = Constant(TensorType(constant.type.dtype, sizes[name]), kept)
 
     def put(name: str, values: Iterable[int]) -> None:
         constants[name] = replace(constants[name], values=tuple(values))
@@ -115,12 +118,12 @@ class _Channels:
 
     def __init__(self, network: Network) -> None:
         self.network, self.count = network, 1
+        self.quantised = {*chain(*(n.inputs for n in network.nodes if n.op in QUANTISERS))}
         self.tensors = {n: _fixed(self.shape(n)) for n in network.inputs} | {"": []}
         self.pairs = [np.zeros((2, 1), np.intp)]
         self.kept: list[tuple[Node, _Ids]] = []
         for node in network.nodes:
-            results = [name for name in node.outputs if name]
-            self.tensors |= dict(zip(results, self.follow(node), strict=False))
+            self.tensors |= zip(filter(None, node.outputs), self.follow(node), strict=False)
         for ids in chain(*map(self.of, network.outputs)):
             self.tie(ids, np.zeros_like(ids))
 
@@ -140,14 +143,13 @@ class _Channels:
         return self.network.type_of(tensor).shape
 
     def of(self, tensor: str) -> list[_Ids]:
-        """The axes of a tensor; a weight's are new."""
+        """The axes of a tensor; a weight's are new, other constants say what is computed."""
         if tensor not in self.tensors:
             axes = self.tensors[tensor] = _fixed(self.shape(tensor))
-            if self.network.constants[tensor].values is None:  # others say what is computed
-                for ids in axes:
-                    if len(ids) > 1:
-                        ids += np.arange(self.count, self.count + len(ids))
-                        self.count += len(ids)
+            if tensor in self.quantised or self.network.constants[tensor].values is None:
+                for ids in [each for each in axes if len(each) > 1]:
+                    ids += np.arange(self.count, self.count + len(ids))
+                    self.count += len(ids)
         return self.tensors[tensor]
 
     def tie(self, one: _Ids, other: _Ids) -> _Ids:
@@ -176,24 +178,23 @@ class _Channels:
         family, named = FAMILY_OF.get(op, ""), [name for name in node.inputs if name]
         inputs, shapes = list(map(self.of, named)), [self.shape(n) for n in node.outputs if n]
         x, shape = inputs[0], shapes[0]
-        axis = int(str(node.attribute("axis", 0))) % max(1, len(x))
+        axis = int(str(node.attribute("axis", int(op in _BY_CHANNEL)))) % max(1, len(x))
         if op in ("Conv", "ConvTranspose"):
             return [[x[0], self.convolved(node, inputs), *self.sides(node, x[2:], shape[2:])]]
         if op == "Gemm" or (op == "MatMul" and min(map(len, inputs)) > 1):
             return [self.product(node, inputs, shape)]
-        if op in ("BatchNormalization", "InstanceNormalization"):
-            for (parameter,) in inputs[1:]:
-                self.tie(parameter, x[1])
+        if op in _BY_CHANNEL:
+            for (parameter,) in filter(None, inputs[1:]):  # it may be one of all channels
+                self.tie(parameter, x[axis])
             return [x]
         if family == "pointwise" or op in _SAME_SIZE:
             return [self.broadcast(inputs, shape)]
         if family == "pool" or op in _WINDOWS:
             return [self.sides(node, [*_fixed(shape[: len(shape) - len(x)]), *x], shape)]
         if op.startswith("Reduce"):
-            axes, (one,) = self.numbers(node, "axes", 1) or range(len(x)), _fixed((1,))
-            if len(shape) < len(x):
-                return [[ids for i, ids in enumerate(x) if i not in axes]]
-            return [[one if i in axes else ids for i, ids in enumerate(x)]]
+            axes, kept = self.numbers(node, "axes", 1) or range(len(x)), len(shape) == len(x)
+            sides = [_fixed((1,) * kept) if i in axes else [ids] for i, ids in enumerate(x)]
+            return [[*chain(*sides)]]
         if op == "Transpose":
             return [[x[i] for i in self.numbers(node, "perm", 9) or range(len(x))[::-1]]]
         if op == "Reshape":

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from hybridlat.graph.operators import QUANTISERS
 from hybridlat.report.units import RESOLUTION_US, plus_minus_text, reach_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import (
@@ -18,7 +19,6 @@ from hybridlat.schema.structure import (
     half_width_share,
 )
 
-QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
 # No two operators share a short name.
 _SHORT = {
@@ -102,7 +102,7 @@ def what_text(cell: CellStructure) -> str:
         return ""
     heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
     names = heavy.op.split("+")
-    quantised = any(name in QUANTISING or name.startswith("QLinear") for name in names)
+    quantised = any(name in QUANTISERS or name.startswith("QLinear") for name in names)
     number = " int8" if heavy.contracts and quantised else ""
     if len(kernels) == 1:
         return kernel_text(heavy) + number
@@ -122,7 +122,7 @@ def kernel_text(kernel: Kernel) -> str:
     if kernel.contracts and kernel.window:
         return text
     names = kernel.op.split("+")
-    name = next((name for name in names if name not in QUANTISING), names[0])
+    name = next((name for name in names if name not in QUANTISERS), names[0])
     return f"{abbreviated(name)} {text}".strip()
 
 

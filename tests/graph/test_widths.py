@@ -115,3 +115,24 @@ def test_what_cannot_be_followed_is_refused(op: str, why: str) -> None:
         x = b.op_of_many(op, [x, b.numbers(4)], [(1, 4, 8, 8)] * 2, 11, attributes)[0]
     with pytest.raises(NetworkError, match=why):
         scaled(b.network(x), 0.5)
+
+
+def test_the_scales_of_a_quantised_network_follow_the_channels_that_they_are_of() -> None:
+    """Its bias states its values: all are 0 in a file that no one has trained."""
+    b = NetworkBuilder()
+    x = b.input((1, 3, 8, 8))
+    for size in (32, 16):
+        weight = [b.constant((size, b.shape(x)[1], 3, 3)), b.constant((size,))]
+        bias = [
+            b.constant((size,), (0,) * size),
+            b.constant((size,)),
+            b.constant((size,), (0,) * size),
+        ]
+        read = b.op("DequantizeLinear", weight, (size, b.shape(x)[1], 3, 3), 13, {"axis": 0})
+        added = b.op("DequantizeLinear", bias, (size,), 13)
+        x = b.op("Conv", [x, read, added], (1, size, 8, 8), 11, {"pads": (1, 1, 1, 1)})
+    network = b.network(b.conv(x, 10))
+    assert scaled(network, 1.0) == network
+    half = scaled(network, 0.5)
+    assert channels(half) == [16, 8, 10]
+    assert half.constants[bias[2]].values == (0,) * 8
