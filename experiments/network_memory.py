@@ -86,7 +86,7 @@ def judge(name: str, batch: int, folder: Path) -> tuple[float, ...]:
     network = read_network(ROOT / "data" / "nets" / f"{name}.onnx", batch)
     path = folder / f"{name}.onnx"
     path.write_bytes(to_onnx(network, 0))
-    weights, activations = footprint(lower(network, HERE), HERE)
+    weights, activations = footprint(lower(network, HERE), HERE, network)
     done = subprocess.run(
         [sys.executable, __file__, "--run", str(path)], capture_output=True, check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

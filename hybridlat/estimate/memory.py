@@ -51,7 +51,7 @@ class _Block:
     left: int = 0
 
 
-def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
+def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, int]:
     """Bytes of a lowered network's weights, and of the activations that live at once.
 
     Floats count as in the target's precision, unless its engine keeps that of the file. ONNX
@@ -73,6 +73,11 @@ def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
     blocks = _blocks(network, order, size, plans)
     callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
     weights = sum(size(constant.type) for constant in network.constants.values())
+    # An engine's answer does not tell which of its weights the file holds once for several readers.
+    once = {one.copy_of or name: one.type for name, one in of_file.constants.items()}
+    weights -= sum(size(one.type) for one in of_file.constants.values()) - sum(
+        map(size, once.values())
+    )
     if item_bytes and target.precision == "amp":
         weights *= 3  # of two bytes: in FP32, and a copy in FP16
     return weights, callers + (_arena(blocks) if plans else _most_alive(blocks))

@@ -244,7 +244,7 @@ class Partitioner:
         network = file.network(batch, shapes)
         lowered = self._lower(network, self._target)
         partition = partition_network(network, lowered, file.facts.node_names)
-        partition = replace(partition, footprint=footprint(lowered, self._target))
+        partition = replace(partition, footprint=footprint(lowered, self._target, network))
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         return partition.signed() if file.digest else partition
 

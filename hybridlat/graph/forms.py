@@ -246,7 +246,8 @@ def _element_wise(w: Writing, node: Node) -> None:
         shape = constant.type.shape
         while is_wide and len(shape) > 1 and shape[0] == 1:
             shape = shape[1:]
-        same = replace(constant, type=constant.type._replace(shape=shape))
+        type_ = constant.type._replace(shape=shape)
+        same = replace(constant, type=type_, copy_of=constant.copy_of or inputs[place])
         inputs[place] = w.add(node, str(place), same)
     if node.op in ("Add", "Mul") and places == [0]:
         inputs.reverse()

@@ -59,11 +59,13 @@ class Constant:
     """A weight, known by type alone, or a small structural constant with its ``values``.
 
     Row-major values are kept where they decide what is computed: shapes, pads, scales, axes,
-    bounds, exponents. Without them any value will do.
+    bounds, exponents. Without them any value will do. ``copy_of`` names the constant of the file
+    that this one repeats for another reader: an engine holds it once.
     """
 
     type: TensorType
     values: tuple[int, ...] | tuple[float, ...] | None = None
+    copy_of: str = field(default="", compare=False)
 
 
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

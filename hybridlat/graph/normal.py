@@ -81,6 +81,7 @@ class Writing:
             if constant is None:
                 continue
             if name in self.constants:
+                constant = replace(constant, copy_of=constant.copy_of or name)
                 inputs[place] = self.add(node, str(place), constant)
             self.constants[inputs[place]] = constant
         read = tuple(inputs)

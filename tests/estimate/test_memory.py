@@ -11,6 +11,7 @@ from hybridlat.estimate import memory
 from hybridlat.estimate.memory import memory_of
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.target import Target
 from tests.networks import ROOT
 from tests.strategies import networks
@@ -23,7 +24,7 @@ GB = 1 << 30
 def footprint(network: Network, target: Target) -> tuple[int, int]:
     """Of a network that is its own lowering."""
     origins = tuple((i,) for i in range(len(network.nodes)))
-    return memory.footprint(Lowered(network, origins, (), "itself"), target)
+    return memory.footprint(Lowered(network, origins, (), "itself"), target, network)
 
 
 def chain() -> Network:
@@ -62,6 +63,20 @@ def test_tensors_live_from_their_maker_to_their_last_reader() -> None:
     assert weights == 4 * (3 * 8 * 8 * 9 + 2048 * 10) + 2 * 8  # two int64 of the shape
     assert activations == MAP + 4 * 10 + 2 * MAP  # the caller's, and two: all else is in place
     assert footprint(chain(), ORT) == (weights, activations + MAP)  # no sum is in place
+
+
+def test_weights_that_two_branches_share_are_held_once() -> None:
+    """As those of a Siamese network are, and a mask that every block adds."""
+    b = NetworkBuilder()
+    weight, mask = b.constant((8, 3, 3, 3)), b.constant((1, 1, 16, 16))
+    images = [b.input((1, 3, 16, 16)) for _ in range(2)]
+    for place, image in enumerate(images):
+        image = b.op("Conv", [image, weight], (1, 8, 16, 16), 11, {"pads": (1, 1, 1, 1)})
+        images[place] = b.op("Add", [image, mask], (1, 8, 16, 16), 14)
+    network = read_network(to_onnx(b.network(*images), seed=None))
+    assert len(network.constants) == 4
+    for target in (TRT, ORT):
+        assert footprint(network, target)[0] == 4 * (8 * 3 * 9 + 16 * 16)
 
 
 @pytest.mark.parametrize(
