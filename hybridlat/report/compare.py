@@ -34,7 +34,6 @@ COMPARISON_FORMAT = 1
 ROWS = 12
 _OF_DIFFERENCE = ("signature", "ops", "count", "total_us", "difference_us", "module")
 _PAGE_ROOM = 110  # characters for a cell on a page
-_AT_LEAST = 14  # characters for a chain of kernels beside what they do
 
 
 @dataclass(slots=True)
@@ -215,6 +214,8 @@ def _against(first: Estimate, other: Estimate, ratio: Ratio | None) -> tuple[str
         (low_us, high_us), ends = (each.interval_us or (0.0, math.inf) for each in (first, other))
         kind = "faster" if ends[1] < low_us else "slower" if ends[0] > high_us else ""
         return Cell(kind or NOTHING, kind), ""
+    if ratio.is_same:
+        return Cell("the same", "sameness"), ""
     kind = "faster" if ratio.ratio <= 1 else "slower"
     low, high = sorted(1 / end if ratio.ratio <= 1 else end for end in ratio.interval)
     times = max(ratio.ratio, 1 / ratio.ratio)
@@ -270,10 +271,10 @@ def _figures(row: CellDifference, scale: Scale) -> Iterator[Cell]:
 
 def _words(row: CellDifference, room: int, on_page: bool) -> Text:
     between = " · " if on_page else "  "
-    what = row.what if len(row.what) + _AT_LEAST <= room else ""
-    what = between.join(filter(None, [row.module, what]))
+    own = row.what if len(row.what) <= room else ""
+    what = between.join(filter(None, [row.module, own]))
     ops = chain(row.ops, max(room, 12) - len(what + between if what else ""))
     # Beside what a cell does, a part of its kernels says nothing on a narrow terminal.
-    if row.what.startswith(ops) or (what and not on_page and "…" in ops):
+    if own.startswith(ops) or (what and not on_page and "…" in ops):
         ops = ""
     return Text.assemble(what, between if what and ops else "", (ops, "dim" if what else ""))

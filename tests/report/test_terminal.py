@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from hybridlat.report import terminal
-from hybridlat.report.compare import Comparison
+from hybridlat.report.compare import Comparison, differences_table
 from hybridlat.report.units import why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.structure import LatencySource
@@ -74,6 +74,14 @@ def test_the_comparison_reads_as_agreed(monkeypatch: pytest.MonkeyPatch) -> None
     hold_against("comparison_100.txt", str(Comparison((residual(), long_tail(4), alone))) + "\n")
     pair = Comparison((GUESS, replace(GUESS, network="b.onnx")))
     hold_against("guesses_100.txt", str(pair) + "\n")
+
+
+def test_every_row_of_a_comparison_of_several_says_which_cell_it_is() -> None:
+    """Four networks leave little room on a narrow terminal: what a cell does goes first."""
+    many = [described(), *[long_tail(4)] * 3]
+    rows = differences_table(many, None, 100).rows
+    assert rows and all(str(row[-1]).strip(" …") for row in rows)
+    assert any("64, 3×3, 56×56" in str(row[-1]) for row in rows)
 
 
 def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None:
