@@ -50,8 +50,8 @@ class Sweep:
             steep = power > _STEEP * max(whole, 0.1)
             kind = "reverse" if rise < -_FLAT else "flat" if rise < _FLAT else "slope"
             kinds.append("step" if kind == "slope" and steep else kind)
-        if self.over == "batch":
-            rates = [one.throughput_per_s or 0.0 for one in self.estimates.values()]
+        rates = [one.throughput_per_s or 0.0 for one in self.estimates.values()]
+        if self.over == "batch" and any(rates):
             kinds[next(i for i, rate in enumerate(rates) if rate >= _KNEE * max(rates))] = "knee"
         return tuple(kinds)
 

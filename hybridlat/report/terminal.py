@@ -68,7 +68,7 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     answer, interval = units.answer_text(estimate)
     width = units.reach_text(estimate.latency_us, estimate.interval_us)
     figures = [answer]
-    if estimate.throughput_per_s and estimate.finite_high_us is not None:
+    if estimate.throughput_per_s:
         figures.append(units.fps_text(estimate.throughput_per_s))
     figures += [] if width in (answer, interval) else [width]
     if interval != units.NOTHING:

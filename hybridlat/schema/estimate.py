@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from dataclasses import asdict, dataclass, field, fields, replace
+from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
@@ -28,8 +28,7 @@ WarningCode = Literal[
     "known-network", "surprising",
 ]  # fmt: skip
 """What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
-_GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0
-_NORMAL = statistics.NormalDist()
+_GOOD_SHARE, _ROUGH_FACTOR, _GRADED_AT = 0.2, 2.0, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +148,8 @@ class Estimate(Shown):
     def grade(self) -> Grade | None:
         """How much the estimate is worth; None where something has no latency.
 
-        ``measured``: the network was, or all of its cells. Else by the interval: ``good`` within
-        20 %, ``rough`` (at best, if disturbed) by a factor of two, else an order of magnitude.
+        ``measured``: the network was, or all of its cells. Else by the interval of 90 %: ``good``
+        within 20 %, ``rough`` (at best, if disturbed) by a factor of 2, else an order of magnitude.
         """
         is_whole = self.source == "measured" and not self.left_out
         if not (self.latency_us and self.interval_us and (self.supported or is_whole)):
@@ -161,6 +160,8 @@ class Estimate(Shown):
         if not disturbed and (is_whole or all(cell.source == "measured" for cell in self.cells)):
             return "measured"
         low, high = (end / self.latency_us for end in self.interval_us)
+        if self.confidence != _GRADED_AT and (reach := dict(self.reaches).get(_GRADED_AT)):
+            low, high = 1 / (1 + reach), 1 + reach
         if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE and not disturbed:
             return "good"
         rough = low >= 1 / _ROUGH_FACTOR and high <= _ROUGH_FACTOR
@@ -187,9 +188,7 @@ class Estimate(Shown):
 
     @property
     def _origin(self) -> EstimateWarning | None:
-        return next(
-            (warning for warning in self.warnings if warning.code in get_args(OriginCode)), None
-        )
+        return next((one for one in self.warnings if one.code in get_args(OriginCode)), None)
 
     @property
     def low_us(self) -> float | None:
@@ -241,7 +240,7 @@ class Estimate(Shown):
             return None
         low_us, high_us = self.interval_us
         reaches = self.reaches or ((self.confidence, high_us / self.latency_us - 1),)
-        ends = [(math.log1p(reach), _NORMAL.inv_cdf(0.5 + c / 2)) for c, reach in reaches]
+        ends = [(math.log1p(reach), NormalDist().inv_cdf(0.5 + c / 2)) for c, reach in reaches]
         log_ratio = math.log(min(max(budget_us, 1e-9), 1e300) / self.latency_us)
         distance, (last, z_last) = abs(log_ratio), ends[-1]
         z = z_last * max(distance / max(last, 1e-9), 1.0)
@@ -249,7 +248,7 @@ class Estimate(Shown):
             if distance < far:
                 z = z_near + (z_far - z_near) * (distance - near) / (far - near)
                 break
-        probability, tail = _NORMAL.cdf(math.copysign(z, log_ratio)), (1 - self.confidence) / 2
+        probability, tail = NormalDist().cdf(math.copysign(z, log_ratio)), (1 - self.confidence) / 2
         # An end of the interval may be nearer, or farther, than its confidence alone has it.
         if budget_us < low_us:
             return min(probability, tail)
@@ -257,8 +256,9 @@ class Estimate(Shown):
 
     @property
     def throughput_per_s(self) -> float | None:
-        """Items a second, one batch after another; None where there is no latency."""
-        return self.batch * 1e6 / self.latency_us if self.latency_us else None
+        """Items a second, one batch after another; None where a cell has no latency."""
+        latency_us = self.latency_us if self.finite_high_us else None
+        return self.batch * 1e6 / latency_us if latency_us else None
 
     @property
     def throughput_interval_per_s(self) -> tuple[float, float] | None:

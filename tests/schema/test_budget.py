@@ -53,6 +53,18 @@ def test_nothing_is_known_of_what_has_no_upper_end() -> None:
     open_end = replace(residual(), interval_us=(500.0, math.inf))
     assert open_end.against(1e9).probability_within is None
     assert open_end.against(1e9).verdict == "unsure" and open_end.against(400.0).verdict == "over"
+    assert open_end.to_json()["fps"] is None and open_end.throughput_interval_per_s == (0.0, 2000.0)
+
+
+@given(estimates(), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_grade_does_not_hang_on_the_confidence_that_is_shown(
+    estimate: Estimate, confidence: float
+) -> None:
+    reach = dict(estimate.reaches)[confidence]
+    ends_us = (1e3 / (1 + reach), 1e3 * (1 + reach))
+    usual = 1 + dict(estimate.reaches)[0.9]
+    even = replace(estimate, interval_us=(1e3 / usual, 1e3 * usual))
+    assert replace(even, confidence=confidence, interval_us=ends_us).grade == even.grade
 
 
 @pytest.mark.parametrize("budget", [{}, {"fps": 0.0}, {"max_latency_us": -1.0, "fps": 30.0}])
