@@ -26,7 +26,7 @@ from hybridlat.errors import HybridlatError, InputError, NetworkError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.measuring.tables import plain_name
 from hybridlat.model.conformal import normal_quantile
-from hybridlat.report.explain import Explanation, Stated, Suspect
+from hybridlat.report.explain import Explanation, Stated, Suspect, check_of
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.plugins import shipped_table
@@ -167,7 +167,8 @@ def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) 
         reach, (least, most) = math.exp(z * best.log_sd), best.factor
         low_us, high_us = best.latency_us / reach * least, best.latency_us * reach * most
         ends_us = low_us + run.copies_us, high_us + run.copies_us
-        suspects.append(Suspect(kind, best.text, ends_us, sum(weights)))
+        check = check_of(kind, run.target)
+        suspects.append(Suspect(kind, best.text, ends_us, sum(weights), check))
     return suspects
 
 

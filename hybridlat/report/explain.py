@@ -20,10 +20,10 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import count_text, part_text, visible
+from hybridlat.schema.target import Target
 
 _LIKELY = 0.05
-CHECKS: Mapping[str, str] = shipped_table("explain")["checks"]
-"""How to tell each suspect from the others."""
+_CHECKS: Mapping[str, Any] = shipped_table("explain")["checks"]
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
 _OF_CELL = ("signature", "ops", "nodes")
 _MOVES = ("reformat", "copynode", "memcpy", "cast")
@@ -34,17 +34,24 @@ class Suspect:
     """A ``kind`` of circumstance and its ``probability`` (0..1).
 
     ``text`` is the likeliest of the kind in words, ``interval_us`` what the network takes then.
+    ``check`` tells it from the others; empty for the plain prediction.
     """
 
     kind: str
     text: str
     interval_us: tuple[float, float]
     probability: float
+    check: str = ""
 
-    @property
-    def check(self) -> str:
-        """What tells it from the others; empty for the plain prediction."""
-        return CHECKS.get(self.kind, "")
+
+def check_of(kind: str, target: Target) -> str:
+    """How a circumstance shows on a target, by the tools of its engine; empty where it needs none.
+
+    ``tensorrt-rtx`` has those of ``tensorrt``.
+    """
+    place = _CHECKS["gpu" if target.threads is None else "cpu"]
+    tools = _CHECKS.get(target.engine.partition("-")[0], {})
+    return str({**_CHECKS, **place, **tools}.get(kind, ""))
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Explanation:
         body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
         body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
         body |= {"nothing": self.nothing, "cause": self.cause.kind}
-        suspects = [asdict(one) | {"check": one.check} for one in self.suspects]
+        suspects = [asdict(one) for one in self.suspects]
         return body | {"suspects": suspects, "stated": [asdict(one) for one in self.stated]}
 
     def shown(self) -> list[Suspect]:
@@ -126,10 +133,12 @@ class Explanation:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
         words = {"normal": "within the interval", "explained": self.cause.text}
+        times = self.measured_us / expected
+        longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
         return visible(
             f"{latency_text(self.measured_us)} where {latency_text(expected)} "
             f"({interval_text(self.estimate.interval_us)}) are expected: "
-            f"{self.measured_us / expected:.2f} times that, {words.get(self.verdict, self.verdict)}"
+            f"{longer}, {words.get(self.verdict, self.verdict)}"
         )
 
     def __str__(self) -> str:

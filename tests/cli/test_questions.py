@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -110,6 +111,19 @@ def test_a_known_circumstance_is_among_the_suspects(kind: str, target: str, plan
     suspects = {one.kind: one for one in explained(network, target, latency_us).suspects}
     low_us, high_us = suspects[kind].interval_us
     assert low_us < latency_us < high_us and suspects[kind].check
+
+
+@pytest.mark.parametrize(
+    ("target", "foreign"),
+    [(CPU, "trtexec|nvidia-smi|tegrastats"), ("l4/torch/amp", "trtexec"), (L4, "torch|lscpu")],
+)
+def test_what_tells_suspects_apart_is_there_with_the_engine(target: str, foreign: str) -> None:
+    suspects = explained(
+        "resnet18", target, 3 * (Predictor(target).predict("resnet18").low_us or 0)
+    )
+    checks = {one.kind: one.check for one in suspects.suspects}
+    assert {"batch", "busy", "clock"} <= checks.keys() and all(checks[k] for k in ("batch", "busy"))
+    assert not re.search(foreign, str(checks))
 
 
 LOG = """\
