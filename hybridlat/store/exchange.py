@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from hybridlat.errors import StoreError
 from hybridlat.schema.files import write_text
 from hybridlat.schema.measurement import Breakdown, Measurement, facts_of_note
 from hybridlat.schema.plugins import shipped_files
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
 from hybridlat.store.database import batches
@@ -47,7 +49,11 @@ def write_pack(
     licence: str,
     is_anonymous: bool = False,
 ) -> Path:
-    """Write all records of ``target`` as a pack, without identities where asked; the folder."""
+    """Write all records of ``target`` as a pack, without identities where asked; the folder.
+
+    It takes the place of an older pack there. StoreError where that holds records of others.
+    """
+    _require_replaceable(records, target, folder)
     known: dict[tuple[str, str], list[LatencyRow]] = {}
     hashes: set[str] = set()
 
@@ -98,6 +104,20 @@ def write_pack(
     except OSError as error:
         raise StoreError(f"the pack {folder} cannot be written: {error.strerror}") from error
     return folder
+
+
+def _require_replaceable(records: Records, target: Target, folder: Path) -> None:
+    """StoreError for a pack of records that the store has not: they would be lost."""
+    others = set[tuple[str, str, str]]()
+    with suppress(StoreError):  # what cannot be read is no one's records any more
+        for part in packs.PackLookup(folder).parts("measurements", Measurement.from_json):
+            others.update((one.kind, one.signature, one.measured_at) for one in part)
+    if others:
+        own = records.measurements(target)
+        others.difference_update((one.kind, one.signature, one.measured_at) for one in own)
+    if others:
+        held = f"{folder} holds a pack with {count_text(len(others), 'record')} of others"
+        raise StoreError(f"{held}: import it first, or choose another folder")
 
 
 def packs_at(path: Path) -> list[packs.PackLookup]:
