@@ -55,7 +55,8 @@ def predict(source: Any, target: Any = None, input: Any = None, **options: Any) 
         input: what a module is exported for, without its weights: a tensor, a shape, or a tuple
             with one of them for each input.
         batch: the batch size, or a list of them; None is that of the file.
-        shapes: sizes by the name of an input, ``{"input": (1, 3, 224, 224)}``.
+        shapes: sizes by the name of an input, ``{"input": (1, 3, 224, 224)}``; -1 as
+            the first is the batch.
         name: what the estimate calls the network; None is the name of the file or the class.
         describe: fill in the estimate's ``structure``, at the cost of some milliseconds; tables and
             pages say by it where a cell stands and what it does. It is True unless given.

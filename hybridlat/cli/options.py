@@ -192,6 +192,9 @@ _NAMED: Mapping[str, Declared] = {
         "--all", "every_cell", group=OUTPUT,
         help="Show every cell, the memory, how to check it, and every operator that is not run.",
         **_FLAG),
+    "every_difference": option(
+        "--all", "every_cell", group=OUTPUT,
+        help="Show every cell, how to check it, and every operator that is not run.", **_FLAG),
     "every_row": option("--all", "every_row", group=OUTPUT, help="Show every row.", **_FLAG),
     "cells": option(
         "--cells", "what", group=WHAT, flag_value="cells",
@@ -209,7 +212,7 @@ _NAMED: Mapping[str, Declared] = {
         help=f"{_BATCH} Several, as in 1,2,4,8, give latency and throughput of each."),
     "shape": option(
         "--shape", "shapes", group=INPUT, type=SHAPE, metavar="NAME:1x3x224x224",
-        help="Shape of an input; may be repeated.", **_MANY),
+        help="Shape of an input; may be repeated. N as its first size is --batch.", **_MANY),
     "jobs": option("--jobs", default=1, **_JOBS),
     "two_jobs": option("--jobs", default=2, **_JOBS),
     "tolerance": option(

@@ -128,8 +128,8 @@ def _known(text: str) -> tuple[str, float]:
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, sizes = text.rpartition(":")  # the name of an input may hold colons itself
-    words = re.split("[x×,]", sizes.strip().lower())
-    if not name or not all(re.fullmatch("[0-9]{1,12}", word) for word in words):
+    words = re.split("[x×,]", re.sub("^n", "-1", sizes.strip().lower()))
+    if not name or not all(re.fullmatch("[0-9]{1,12}", n) for n in words[words[0] == "-1" :]):
         raise ValueError(f"{text!r} is not a shape: write it as NAME:1x3x224x224")
     shape = tuple(map(int, words))
     if 0 in shape:

@@ -53,8 +53,8 @@ def input_types(
     likely = [name for name, sizes in data.items() if sizes[0] in batched or name in free]
     main = max(likely, key=lambda name: len(data[name]), default="")
     if batch is not None and main and (shape := types[main].shape)[0] != batch:
-        own, whole = ("x".join(map(str, sizes)) for sizes in (shape, (batch, *shape[1:])))
-        fix = f"leave one of them out, or write --shape {main}:{whole}"
+        own, others = ("x".join(map(str, sizes)) for sizes in (shape, shape[1:]))
+        fix = f"leave one of them out, or write --shape {main}:Nx{others} (-1 in Python)"
         raise NetworkError(f"the batch {batch} contradicts the shape {own} of {main!r}: {fix}")
     return types
 
@@ -65,7 +65,7 @@ def symbols_of(
     """The sizes that go by a name, by the shapes of the tensors that have them."""
     each = [(_names(info), shapes.get(info.name, ())) for info in infos]
     pairs = [zip(names, shape, strict=True) for names, shape in each if len(names) == len(shape)]
-    return {name: size for sizes in pairs for name, size in sizes if name}
+    return {name: size for sizes in pairs for name, size in sizes if name and size not in _OPEN}
 
 
 def _names(info: ValueInfoProto) -> list[str]:

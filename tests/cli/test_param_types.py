@@ -29,6 +29,7 @@ from hybridlat.cli.param_types import (
         (BUDGET, "29.97 FPS", ("fps", 29.97)),
         (DURATION, "90s", 90.0), (DURATION, "1h30m 5s", 5405.0), (DURATION, "10min", 600.0),
         (SHAPE, "in:0:1x3x224×224", ("in:0", (1, 3, 224, 224))), (SHAPE, "µ:1,3", ("µ", (1, 3))),
+        (SHAPE, "in:Nx3x8x8", ("in", (-1, 3, 8, 8))),
         (BATCHES, "8", (8,)), (BATCHES, "4, 1,4,2", (4, 1, 2)),
         (CURVE, "320:448:64", (320, 384, 448)), (CURVE, "0.25:1:0.3", (0.25, 0.55, 0.85)),
         (CURVE, "1,4", (1, 4)), (CURVE, "8", (8,)),
@@ -49,7 +50,10 @@ def test_values_are_read_as_written(kind: click.ParamType[Any], text: str, value
         *((MEASURED, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
         *((BUDGET, text, "30fps") for text in ("30", "0fps", "fps", "30 ips")),
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
-        *((SHAPE, text, "NAME:1x3x224x224") for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3")),
+        *(
+            (SHAPE, text, "NAME:1x3x224x224")
+            for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3", "a:1xN")
+        ),
         (SHAPE, "in:1x0x3", "at least 1"),
         (CURVE, "1:x:2", "320:640:64"),
         *((CURVE, text, "FROM:TO:STEP") for text in ("1:2", "4:2:1", "1:9:.001")),

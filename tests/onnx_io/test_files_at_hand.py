@@ -181,10 +181,11 @@ def test_the_sizes_of_inputs(
      (FREE, {"x": (1, 3, 8, 8)}), (MASK, {"x": (1, 3, 8, 8)})],
 )  # fmt: skip
 def test_a_batch_that_a_shape_contradicts_is_refused(text: str, shapes: dict[str, Shape]) -> None:
-    with pytest.raises(NetworkError, match=r"the batch 8 contradicts .* write --shape x:8x3"):
+    with pytest.raises(NetworkError, match=r"the batch 8 contradicts .* write --shape x:Nx3"):
         read_network(model(text), batch=8, shapes=shapes)
-    whole = {name: (8, *shape[1:]) for name, shape in shapes.items()}
-    assert shapes_of(read_network(model(text), batch=8, shapes=whole))[0][0] == 8
+    for first in (8, -1):
+        whole = {name: (first, *shape[1:]) for name, shape in shapes.items()}
+        assert shapes_of(read_network(model(text), batch=8, shapes=whole))[0][0] == 8
 
 
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
