@@ -11,6 +11,7 @@ TARGETS = ("t4/tensorrt-10/fp16", "l4/torch-2.4/fp32")
 EINSUM = """g (float[8,1024,28,28] x) => (float[8,1024,28,28] y)
     { y = Einsum<equation = "bchw,oc->bohw">(x, w) }"""
 LSTM = "g (float[500,1,1024] x) => (float[500,1,1,1024] y) { y = LSTM<hidden_size=1024>(x, w, r) }"
+GRU = "g (float[100,{0},256] x) => (float[100,1,{0},256] y) {{ y = GRU<hidden_size=256>(x, w, r) }}"
 STRANGE = """g (float[1,8,32,32] x) => (float[1,8,32,32] y)
     { c = Conv<pads=[1,1,1,1]>(x, w)  y = org.example.Strange(c) }"""
 
@@ -85,3 +86,13 @@ def test_intervals_are_as_wide_as_such_guesses_were_wrong(
     assert "data-sheet-only" in {w.code for w in estimate.warnings} or not all(
         cell.trusted for cell in estimate.cells
     )
+
+
+@pytest.mark.parametrize("target", ["h100/tensorrt/fp16", "a100/tensorrt/fp32", "l4/torch/amp"])
+def test_a_recurrent_network_is_never_faster_at_a_larger_batch(target: str) -> None:
+    before_us = 0.0
+    for batch in (1, 8, 16, 32, 64, 128):
+        text = GRU.format(batch)
+        latency_us = _predicted(text, target, w=[1, 768, 256], r=[1, 768, 256]).latency_us
+        assert latency_us is not None and latency_us >= before_us
+        before_us = latency_us

@@ -76,7 +76,9 @@ def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
     descriptors, base_us = describe(table, device, precision)
     classes, counts = np.append(table.classes, [HOST, COPY]), np.append(table.counts, [1.0, 1.0])
     least = np.append(least_us(view_of(table, device, precision)), [0.0, 0.0])
-    batch = float(np.median(table.values[:, COLUMN["batch"]])) if len(table.values) else 1.0
+    recurrent = table.values[:, COLUMN["reread_bytes"]] > 0  # what is around it has steps first
+    batches = table.values[recurrent if recurrent.any() else slice(None), COLUMN["batch"]]
+    batch = float(np.median(batches)) if len(batches) else 1.0
     times = partial(_kernel_set_at, table, device, precision)
     return KernelSet(descriptors.astype(np.float32), classes, counts, base_us, least, batch, times)
 

@@ -82,7 +82,8 @@ def table_of_texts(
 def at_batch(table: KernelTable, factor: float) -> KernelTable:
     """The kernels of the same network on ``factor`` times as many inputs.
 
-    Sizes that hold the batch grow with it; a network's first axis is its batch in all of them.
+    Sizes that hold the batch grow with it; a network's first axis is its batch in all of them, but
+    for recurrent layers: their steps come first, and the batch stands where maps have their height.
     """
     values = table.values.copy()
     made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
@@ -90,6 +91,7 @@ def at_batch(table: KernelTable, factor: float) -> KernelTable:
     whole = pointwise & (values[:, COLUMN["run"]] >= made) & (made > 1)
     values[:, _SCALED] *= factor
     values[whole, COLUMN["run"]] *= factor
+    values[values[:, COLUMN["reread_bytes"]] > 0, COLUMN["h_out"]] *= factor  # of a recurrent layer
     return KernelTable(values, table.classes, table.counts, table.copied_bytes * factor)
 
 
