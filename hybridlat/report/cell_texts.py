@@ -129,8 +129,9 @@ def kernel_text(kernel: Kernel) -> str:
 def kernel_sizes(kernel: Kernel) -> str:
     """What a kernel works on, without its name."""
     shape = kernel.output_shape
-    if kernel.window and len(shape) == 4 and len(kernel.input_shape) == 4:
-        return _image_text(kernel.input_shape[1], shape[1], _window(kernel, kernel.stride), shape)
+    if kernel.window and len(shape) == len(kernel.input_shape) > 2:
+        window = _window(kernel, kernel.stride) if len(shape) == 4 else ""  # it has two sides
+        return _image_text(kernel.input_shape[1], shape[1], window, shape)
     if kernel.contracts and shape and kernel.input_shape:
         rows = _size(shape[:-1])
         # The operand may be read through a view, so its last size need not be what is summed.
