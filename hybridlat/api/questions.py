@@ -68,7 +68,8 @@ def recommend(
     chosen = [t for t in map(Target.parse, named) if precision in (None, t.precision)]
     if not chosen:
         at = f" at {precision}" if precision else ""
-        raise InputError(f"{pattern!r} fits no target{at}: write it as 'orin-*' or 'l4/torch/*'")
+        fix = "write it as 'orin-*' or 'l4/torch/*' (names as in `hybridlat targets`, no versions)"
+        raise InputError(f"{pattern!r} fits no target{at}: {fix}")
     sessions = list[tuple[Session, Partition]]()
     with Store(store) as kept:
         opened = Item(source).opened(query, lambda digest: known_file(kept, digest))
