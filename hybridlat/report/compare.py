@@ -33,6 +33,7 @@ from hybridlat.schema.shown import visible
 COMPARISON_FORMAT = 1
 ROWS = 12
 _OF_DIFFERENCE = ("signature", "ops", "count", "total_us", "difference_us", "module")
+_SAME = 5e-4  # of a ratio's logarithm: latencies of three digits read alike
 _PAGE_ROOM = 110  # characters for a cell on a page
 
 
@@ -214,7 +215,7 @@ def _against(first: Estimate, other: Estimate, ratio: Ratio | None) -> tuple[str
         (low_us, high_us), ends = (each.interval_us or (0.0, math.inf) for each in (first, other))
         kind = "faster" if ends[1] < low_us else "slower" if ends[0] > high_us else ""
         return Cell(kind or NOTHING, kind), ""
-    if ratio.is_same:
+    if abs(math.log(ratio.ratio)) < _SAME:
         return Cell("the same", "sameness"), ""
     kind = "faster" if ratio.ratio <= 1 else "slower"
     low, high = sorted(1 / end if ratio.ratio <= 1 else end for end in ratio.interval)

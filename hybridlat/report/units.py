@@ -225,7 +225,6 @@ def remarks(estimate: Estimate) -> list[Cell]:
     return cells
 
 
-_SAME = 5e-4  # of a ratio's logarithm: latencies read alike
 _LEAST_SD = 0.002  # of a ratio's logarithm: no two sessions are nearer
 
 
@@ -236,11 +235,6 @@ class Ratio:
     ratio: float
     interval: tuple[float, float]
     probability_faster: float
-
-    @property
-    def is_same(self) -> bool:
-        """Whether both take the same to three digits, so that neither is called the faster."""
-        return abs(math.log(self.ratio)) < _SAME
 
     @property
     def is_sure(self) -> bool:

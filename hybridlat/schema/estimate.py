@@ -160,8 +160,8 @@ class Estimate(Shown):
         if not disturbed and (is_whole or all(cell.source == "measured" for cell in self.cells)):
             return "measured"
         low, high = (end / self.latency_us for end in self.interval_us)
-        if self.confidence != _GRADED_AT and (reach := dict(self.reaches).get(_GRADED_AT)):
-            low, high = 1 / (1 + reach), 1 + reach
+        if self.confidence != _GRADED_AT and _GRADED_AT in (reaches := dict(self.reaches)):
+            low, high = 1 / (1 + reaches[_GRADED_AT]), 1 + reaches[_GRADED_AT]
         if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE and not disturbed:
             return "good"
         rough = low >= 1 / _ROUGH_FACTOR and high <= _ROUGH_FACTOR
