@@ -12,7 +12,9 @@ import pytest
 from hypothesis import settings
 
 from hybridlat import Predictor
+from hybridlat.measuring import machine, replicas, visiting
 from tests.fakes.fake_backend import FAKE, QUICK
+from tests.fakes.measured_here import measuring_process
 
 # Machines that run tests are shared and slow at times: time is no property of the code here.
 EXAMPLES = 200 if os.environ.get("HYBRIDLAT_SLOW_TESTS") else 50
@@ -50,6 +52,16 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Pages first: they take the longest, and workers that are done steal what follows them."""
     items.sort(key=lambda item: item.path.name != "test_pages.py")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def measured_here() -> Iterator[None]:
+    """A fake engine is measured in this process; ``measuring/test_process.py`` has real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (replicas, machine):
+            patch.setattr(module, "MeasuringProcess", measuring_process)
+        patch.setattr(visiting, "WARM_UP_S", 0.0)  # a fake engine is always warm
+        yield
 
 
 @pytest.fixture

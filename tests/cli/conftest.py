@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from hybridlat.onnx_io import to_onnx
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, call
+from tests.fakes.short import shorten
 from tests.networks import classifier
+
+
+@pytest.fixture(autouse=True)
+def _short_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")
@@ -16,9 +22,10 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.onnx").write_bytes(to_onnx(classifier(8), seed=1))
     (folder / "b.onnx").write_bytes(to_onnx(classifier(16), seed=1))
     (folder / "bad.onnx").write_bytes(b"not a model")
-    for name in ("a.onnx", "b.onnx"):
-        done = process("measure", name, "--target", FAKE, "--store", "known.db", cwd=folder)
-        assert done.returncode == 0, done.stderr
+    paths = (f"{folder}/a.onnx", f"{folder}/b.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch.setattr)
+        call("measure", *paths, "--target", FAKE, "--store", f"{folder}/known.db")
     return folder
 
 

@@ -51,11 +51,6 @@ def call(*words: str, code: int = 0, or_code: int | None = None) -> Printed:
     return Printed(out.getvalue(), err.getvalue())
 
 
-def known(nets: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in the folder ``nets``, whose store knows the networks there on ``FAKE``."""
-    return process(*words, "--store", "known.db", cwd=nets, **environment)
-
-
 def run(command: click.Command, *words: str, code: int | None = 0) -> Result:
     """A command in this process; whatever its exit code where ``code`` is None."""
     result = CliRunner().invoke(command, words)

@@ -14,7 +14,7 @@ from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.workers import Progress
-from tests.cli.shell import FAKE, call, known, process, python
+from tests.cli.shell import FAKE, call, process, python
 from tests.networks import ROOT
 
 _HEAVY = "onnx onnxruntime mlflow xgboost sklearn pandas scipy joblib pyarrow matplotlib"
@@ -36,7 +36,8 @@ def test_closed_streams_and_readers_are_no_defect(nets: Path, words: str, said: 
 
 
 def test_a_unit_is_read_on_a_terminal_without_its_letter(nets: Path) -> None:
-    done = known(nets, "predict", "a.onnx", "--target", FAKE, PYTHONIOENCODING="ascii")
+    words = ("predict", "a.onnx", "--target", FAKE, "--store", "known.db")
+    done = process(*words, cwd=nets, PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and " us " in done.stdout and "?" not in done.stdout
 
 

@@ -10,7 +10,7 @@ from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.cli.shell import call, process, run_import
+from tests.cli.shell import call, run_import
 from tests.fakes import fake_importer
 from tests.networks import Builder, classifier
 
@@ -117,8 +117,7 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     assert "1 row left out: the log states no median" in run_import("net.log").stderr
     refused = run_import("packs", "t.csv").exception
     assert "these are packs (packs) and tables (t.csv): import each kind" in str(refused)
-    planning = ("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
-    assert process(*planning, cwd=folder).returncode == 0
+    call("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
     assert "results" in str(run_import("plan").exception)
     manifest = json.loads((folder / "plan" / "manifest.json").read_text())
     line = {"kind": "board", "format": 1, "board_id": "b", "at": "2026-11-21T10:00:00Z"}
@@ -127,8 +126,8 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     assert "holds no whole line of a result: copy it" in str(run_import("plan").exception)
     assert "part of a plan: import its folder" in str(run_import("plan/results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
-    old = process("store", "import", "packs", "--store", "t.db", cwd=folder)
-    assert old.stdout.startswith("1 new record, with")
+    old = call("store", "import", "packs", "--store", "t.db")
+    assert old.out.startswith("1 new record, with")
 
 
 LOG = """\

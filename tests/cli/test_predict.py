@@ -1,16 +1,14 @@
 """The whole way through the command line on the fake engine: tables, files, messages."""
 
-import json
 import logging
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hybridlat.cli import main as cli
-from tests.cli.shell import FAKE, call, known, process, python
+from tests.cli.shell import FAKE, Printed, call, python
 from tests.networks import ROOT
 
 L4 = "l4/tensorrt/fp16"
@@ -35,31 +33,42 @@ def test_targets_are_as_written_and_rows_on_other_data_say_so(tmp_path: Path) ->
 
 
 LOGGER = logging.getLogger("hybridlat")
+WORDS = ("predict", "a.onnx", "--target", FAKE, "--store", "known.db", "--tolerance", "30%")
+"""Of a network that the store knows; the fake engine has no calibration on whole networks."""
 
 
-WORDS = ("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json")
+@pytest.fixture
+def known(nets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, whose store knows two networks."""
+    monkeypatch.chdir(nets)
+    monkeypatch.setenv("COLUMNS", "100")
+    return nets
 
 
-def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("known")
+def test_a_warning_is_a_sentence_beside_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A damaged model of the user's own is passed over, and each file is told of once."""
     place = tmp_path / "hybridlat" / "models" / FAKE.replace("/", "_")
     place.mkdir(parents=True)
     (place / "card.json").write_text("no card")
     (place / "composition.json").write_text("{")
-    done = known(nets, *WORDS, XDG_DATA_HOME=str(tmp_path))
-    said = done.stderr.splitlines()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    done = call(*WORDS, "--json")
+    said = done.err.splitlines()
     assert len(said) == len(set(said)) >= 1
     assert all(line.startswith(f"hybridlat: {place}") and "passed over" in line for line in said)
-    json.loads(done.stdout)
+    assert done.body
 
 
+@pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("flag", ["--verbose", "--debug"])
-def test_messages_are_shown_beside_the_answer(nets: Path, flag: str) -> None:
-    done = known(nets, flag, *WORDS)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["network"] == "a.onnx"
-    assert f"a.onnx on {FAKE}" in done.stderr
-    assert done.stderr.startswith("hybridlat.")
+def test_messages_are_shown_beside_the_answer(flag: str) -> None:
+    done = call(flag, *WORDS, "--json")
+    assert done.body["network"] == "a.onnx"
+    assert f"a.onnx on {FAKE}" in done.err
+    assert done.err.startswith("hybridlat.")
 
 
 def test_a_run_leaves_no_trace_in_the_program_that_made_it(
@@ -89,55 +98,49 @@ def test_a_library_user_routes_messages_and_hears_nothing_before() -> None:
     assert (done.returncode, done.stderr) == (0, "hybridlat.anything|seen\n")
 
 
-WIDE = ("--tolerance", "30%", "--target", FAKE)  # it has no calibration on whole networks
-
-
-def test_a_known_network_is_a_table_or_one_document_and_a_page(nets: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("known")
+def test_a_known_network_is_a_table_or_one_document_and_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = known(nets, "predict", "a.onnx", *WIDE, "--html", str(page))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"(?m)^[0-9.]+ [µm]s   .* fps   ±.*\nmeasured \(1 run, ", done.stdout)
-    assert "Conv" in done.stdout and "\x1b" not in done.stdout  # no colours beside a terminal
+    out, err = call(*WORDS, "--html", str(page))
+    assert err == ""
+    assert re.search(r"(?m)^[0-9.]+ [µm]s   .* fps   ±.*\nmeasured \(1 run, ", out)
+    assert "Conv" in out and "\x1b" not in out  # no colours beside a terminal
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    document = json.loads(known(nets, "predict", "a.onnx", *WIDE, "--json").stdout)
+    document = call(*WORDS, "--json").body
     assert [document[name] for name in ("format", "network", "target")] == [1, "a.onnx", FAKE]
     assert document["interval_us"][0] <= document["latency_us"] <= document["interval_us"][1]
-    nowhere = known(nets, "predict", "a.onnx", *WIDE, "--html", str(tmp_path / "no" / "page.html"))
-    assert nowhere.returncode == 2
-    assert "No such file" in nowhere.stderr and "Traceback" not in nowhere.stderr
+    nowhere = call(*WORDS, "--html", str(tmp_path / "no" / "page.html"), code=2).err
+    assert "No such file" in nowhere and "Traceback" not in nowhere
 
 
-def measured(nets: Path, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    place = ["--network", "--target", FAKE, "--store", str(store)]
-    return process("measure", "a.onnx", *place, *words, cwd=nets)
+def measured(store: Path, *words: str, code: int = 0) -> Printed:
+    place = ("--network", "--target", FAKE, "--store", str(store))
+    return call("measure", "a.onnx", *place, *words, code=code)
 
 
-def test_measure_json(nets: Path, tmp_path: Path) -> None:
-    done = measured(nets, tmp_path / "m.db", "--json")
-    document = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.usefixtures("known")
+def test_measure_json(tmp_path: Path) -> None:
+    document = measured(tmp_path / "m.db", "--json").body
     assert document["latency_us"] > 0
     assert {record["kind"] for record in document["records"]} == {"network"}
-    several = measured(nets, tmp_path / "m.db", "bad.onnx", "b.onnx", "--json")
-    assert several.returncode == 2 and len(json.loads(several.stdout)) == 3
-    assert [one["latency_us"] is None for one in json.loads(several.stdout)] == [False, True, False]
+    several = measured(tmp_path / "m.db", "bad.onnx", "b.onnx", "--json", code=2).body
+    assert [one["latency_us"] is None for one in several] == [False, True, False]
 
 
+@pytest.mark.usefixtures("known")
 def test_what_a_busy_machine_measured_is_not_known_well_enough(
-    nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "loadavg").write_text("9.0 9.0 9.0 99/200 77\n")
     (tmp_path / "stat").write_text("cpu  50 0 50 100 0 0 0 0 0 0\n")
     monkeypatch.setenv("HYBRIDLAT_PROC", str(tmp_path))
-    done = measured(nets, tmp_path / "m.db")
-    assert done.returncode == 3 and "the machine was busy" in done.stdout
+    assert "the machine was busy" in measured(tmp_path / "m.db", code=3).out
 
 
 def test_examples_are_written_unless_one_is_unknown(tmp_path: Path) -> None:
-    assert process("examples", "-o", "all", cwd=tmp_path).returncode == 0
+    call("examples", "-o", f"{tmp_path}/all")
     shipped = {path.name: path.read_bytes() for path in (ROOT / "data" / "nets").glob("*.onnx")}
     assert {path.name: path.read_bytes() for path in (tmp_path / "all").iterdir()} == shipped
-    done = process("examples", "-o", "nets", "resnet18", "resnet-18", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "unknown example 'resnet-18'; choose from" in done.stderr
+    unknown = call("examples", "-o", f"{tmp_path}/nets", "resnet18", "resnet-18", code=2).err
+    assert "unknown example 'resnet-18'; choose from" in unknown
     assert not (tmp_path / "nets").exists()

@@ -18,6 +18,7 @@ from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import process as process_module
+from hybridlat.measuring import replicas
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
@@ -55,6 +56,11 @@ JOBLIB = MEASURE + (
     "stores = ['a.db', 'b.db']\n"
     "print(joblib.Parallel(2)(joblib.delayed(measured)(store) for store in stores)[0])\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def _by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "MeasuringProcess", MeasuringProcess)
 
 
 @pytest.fixture

@@ -35,19 +35,11 @@ def serve(path: str) -> int:
 
 
 def _load() -> None:
-    import dataclasses
     import importlib
 
-    from hybridlat.measuring import schedule
+    from tests.fakes.short import shorten
 
-    short = schedule.MeasurementConfig(
-        rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=20.0,
-        network_visits=1,
-    )  # fmt: skip
-    schedule.MeasurementConfig.__init__.__defaults__ = dataclasses.astuple(short)
-    schedule.ON_DEMAND = short
-    schedule._PROBE_VISITS = 1
-    schedule.REPLICAS = dict.fromkeys(schedule.REPLICAS, (2, 2, 0))
+    shorten()
     for name in LOADED:
         with contextlib.suppress(ImportError):  # Optuna is for one page
             importlib.import_module(name)
