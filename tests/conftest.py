@@ -15,6 +15,7 @@ from hybridlat import Predictor
 from hybridlat.measuring import machine, replicas, visiting
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.fakes.measured_here import measuring_process
+from tests.pages import forking
 
 # Machines that run tests are shared and slow at times: time is no property of the code here.
 EXAMPLES = 200 if os.environ.get("HYBRIDLAT_SLOW_TESTS") else 50
@@ -62,6 +63,14 @@ def measured_here() -> Iterator[None]:
             patch.setattr(module, "MeasuringProcess", measuring_process)
         patch.setattr(visiting, "WARM_UP_S", 0.0)  # a fake engine is always warm
         yield
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a process that commands are forked from."""
+    path = tmp_path_factory.mktemp("fork") / "socket"
+    with forking(path):
+        yield path
 
 
 @pytest.fixture

@@ -159,12 +159,14 @@ def forking(socket: Path) -> Iterator[None]:
         yield
 
 
+def asking(socket: Path) -> str:
+    """The start of a shell's line that has a command forked."""
+    return f'exec "{sys.executable}" -I -S "{FAKES / "fork.py"}" ask "{socket}"'
+
+
 def place(around: Path, socket: Path) -> Place:
     """An empty folder with the commands that the pages use around it."""
-    python, hybridlat = (
-        f'exec "{sys.executable}" -I -S "{FAKES / "fork.py"}" ask "{socket}" {name} "$@"'
-        for name in ("python", "hybridlat")
-    )
+    python, hybridlat = (f'{asking(socket)} {name} "$@"' for name in ("python", "hybridlat"))
     if installed := os.environ.get("HYBRIDLAT_PYTHON"):
         python, hybridlat = f'exec "{installed}" "$@"', f'exec "{installed}" -m hybridlat "$@"'
     board = around / "board"

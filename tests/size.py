@@ -4,6 +4,7 @@ Standard library only. Imports count wherever they stand: in functions and for t
 """
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -32,6 +33,7 @@ def imports(files: Mapping[str, Path]) -> Graph:
     }
 
 
+@functools.cache
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))

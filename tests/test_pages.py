@@ -1,12 +1,11 @@
 """Every command and every piece of Python on the pages runs as it stands there (``pages.py``)."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, forking, name_of, place, skeleton
+from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, name_of, place, skeleton
 
 WITH_CODE = [page for page in PAGES if blocks(page)]
 assert {"README.md", "docs/quickstart.md"} <= {name_of(page) for page in WITH_CODE}
@@ -14,16 +13,9 @@ OTHER = ("text", "json", "yaml", "{eval-rst}", "{toctree}", "sql")  # tests/stor
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
-@pytest.fixture(scope="module")
-def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("fork") / "socket"
-    with forking(path):
-        yield path
-
-
 @pytest.fixture
-def here(tmp_path: Path, socket: Path) -> Place:
-    return place(tmp_path, socket)
+def here(tmp_path: Path, commands: Path) -> Place:
+    return place(tmp_path, commands)
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,20 @@ import pytest
 
 from hybridlat.onnx_io.file import shipped_networks
 from tests.networks import ROOT
+from tests.pages import asking
 
 yaml = pytest.importorskip("yaml", reason="the action is YAML")
 ACTION: Any = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 L4 = "l4/tensorrt/fp16"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, commands: Path) -> Path:
+    """A folder on the PATH with the command in it."""
+    script = tmp_path / "hybridlat"
+    script.write_text(f'#!/bin/sh\n{asking(commands)} hybridlat "$@"\n')
+    script.chmod(0o755)
+    return tmp_path
 
 
 def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
@@ -25,8 +34,6 @@ def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProc
         key: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: known[found[1]], value)
         for key, value in step.get("env", {}).items()
     }
-    (folder / "hybridlat").write_text(f'#!/bin/sh\nexec {sys.executable} -m hybridlat "$@"\n')
-    (folder / "hybridlat").chmod(0o755)
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     home = {"GITHUB_STEP_SUMMARY": "summary.md", "HYBRIDLAT_STORE": str(folder / "s.db")}
     env = {**os.environ, **home, **given, "PATH": path, "PYTHONPATH": str(ROOT)}
@@ -36,28 +43,28 @@ def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(("budget", "code"), [("", 0), ("1s", 0), ("1us", 1), ("0.4ms", 3)])
-def test_the_budget_decides_and_a_summary_is_left(tmp_path: Path, budget: str, code: int) -> None:
-    done = run_step("Predict", tmp_path, network="resnet18", target=L4, max_latency=budget)
+def test_the_budget_decides_and_a_summary_is_left(folder: Path, budget: str, code: int) -> None:
+    done = run_step("Predict", folder, network="resnet18", target=L4, max_latency=budget)
     assert done.returncode == code, done.stderr
-    assert "| resnet18 |" in (tmp_path / "summary.md").read_text()
-    assert (tmp_path / "latency.html").exists()
+    assert "| resnet18 |" in (folder / "summary.md").read_text()
+    assert (folder / "latency.html").exists()
 
 
-def test_the_base_branch_is_compared_with(tmp_path: Path) -> None:
+def test_the_base_branch_is_compared_with(folder: Path) -> None:
     def git(*words: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
 
     git("init", "-q")
     nets = shipped_networks()
-    (tmp_path / "net.onnx").write_bytes(nets["resnet18"].read_bytes())
+    (folder / "net.onnx").write_bytes(nets["resnet18"].read_bytes())
     git("add", "net.onnx")
     git("commit", "-qm", "base")
     asked = {"network": "net.onnx", "target": L4, "base": "HEAD"}
-    assert run_step("Compare", tmp_path, **asked).returncode == 0
-    (tmp_path / "net.onnx").write_bytes(nets["wide_resnet50_2"].read_bytes())
-    done = run_step("Compare", tmp_path, **asked)
+    assert run_step("Compare", folder, **asked).returncode == 0
+    (folder / "net.onnx").write_bytes(nets["wide_resnet50_2"].read_bytes())
+    done = run_step("Compare", folder, **asked)
     assert done.returncode == 1 and "net.onnx is slower than the first" in done.stderr
-    assert "× slower" in (tmp_path / "summary.md").read_text()
-    missing = run_step("Compare", tmp_path, **{**asked, "network": "new.onnx"})
+    assert "× slower" in (folder / "summary.md").read_text()
+    missing = run_step("Compare", folder, **{**asked, "network": "new.onnx"})
     assert missing.returncode == 0 and "nothing to compare" in missing.stdout

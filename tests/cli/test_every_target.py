@@ -15,7 +15,7 @@ from hybridlat.store import Store
 from hybridlat.training import train
 from tests.cli.test_cli_streams import NEEDLESS, loaded_by
 from tests.evaluation.made_networks import HERE, THERE, fill, networks
-from tests.evaluation.made_pack import DEVICE, TARGET, conv, made_store
+from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, conv, made_store
 
 PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 FEW, OTHER = Target.parse("few/maker-1.0/fp32/1t"), Target.parse("t4/openvino-2025.0/fp32")
@@ -60,6 +60,7 @@ def _nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tracking, "log_evaluation", begin)
     monkeypatch.setattr(train, "Candidate", begin)
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     for module in (evaluate, train):
         monkeypatch.setattr(module, "device_of", lambda *_: DEVICE)
 
@@ -77,7 +78,7 @@ def test_what_is_missing_is_one_sentence(
 
 def test_every_row_begins_or_is_missing(store: str) -> None:
     said: dict[str, str] = {}
-    chosen = evaluate.EvaluationOptions()
+    chosen = evaluate.EvaluationOptions(baselines=[])
     for name in {info.target for info in list_targets(store)} - {PACK}:  # seconds to read
         with pytest.raises((InputError, Begins)) as caught:
             evaluate.evaluate_targets([name], chosen, store=store)

@@ -18,6 +18,7 @@ from hybridlat.cli.questions import explain, sweep
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io.file import shipped_networks
+from hybridlat.report.explain import layers_of
 from hybridlat.report.sweep import Over
 from tests.cli.shell import run
 
@@ -262,7 +263,8 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     odd = ('"0.1"', "NaN", "Infinity", "-1", "null")
     for text in ('{"a": 1}', *(f'[{{"name": "a", "averageMs": {one}}}]' for one in odd)):
         Path("p.json").write_text(text)
-        assert "holds no layers" in str(run(explain, *words, code=None).exception)
+        with pytest.raises(InputError, match="holds no layers"):
+            layers_of(estimate, "p.json")
 
 
 def test_ratios_are_narrower_than_the_two_intervals() -> None:
