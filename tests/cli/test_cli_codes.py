@@ -150,17 +150,29 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     )
 
 
-def test_help_is_in_groups_and_cuts_nothing() -> None:
-    def shown(*words: str) -> str:
-        return CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
+def help_of(*words: str) -> str:
+    done = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
-    assert re.findall(r"(?m)^(\w+):$", shown())[1:] == ["Ask", "Measure", "Models", "Data"]
-    groups = re.findall(r"(?m)^([\w ]+):$", shown("predict"))
+
+def test_help_is_in_groups() -> None:
+    assert re.findall(r"(?m)^(\w+):$", help_of())[1:] == ["Ask", "Measure", "Models", "Data"]
+    groups = re.findall(r"(?m)^([\w ]+):$", help_of("predict"))
     assert groups == ["Where", "Input", "How sure", "Output", "Other"]
-    assert "`hybridlat targets` lists" in " ".join(shown("predict").split())
-    for name in cli.COMMANDS:
-        text = shown(name)
-        assert not re.search(r"(?m)^  .*\.\.\.$|RANGE|x<=", text), text
+    assert "`hybridlat targets` lists" in " ".join(help_of("predict").split())
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(name: str) -> None:
+    text, command = help_of(name), cli.app.get_command(click.Context(cli.app), name)
+    assert not re.search(r"(?m)^  .*\.\.\.$|RANGE|x<=", text) and r"\b" not in text, text
+    several = command.commands if isinstance(command, click.Group) else {}
+    shown = [(f"{name} {sub}", one) for sub, one in several.items() if not one.hidden]
+    for full, one in ((name, command), *shown):
+        assert one is not None and re.search(rf"(?m)^\s*hybridlat {full}\b", one.help or ""), full
+        for parameter in one.params:
+            assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)
 
 
 @pytest.mark.parametrize(
@@ -203,21 +215,6 @@ def test_what_is_wrong_is_said_in_a_sentence(words: list[str], hint: str) -> Non
 def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
     words = ("predict", str(nets / "a.onnx"), "--target", "fake/fake-1.0/fp23/1t")
     assert f"did you mean {FAKE}?" in call(*words, "--store", str(nets / "known.db"), code=2).err
-
-
-def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
-    context = click.Context(cli.app, info_name="hybridlat")
-    for name in cli.app.list_commands(context):
-        command = cli.app.get_command(context, name)
-        assert command is not None
-        printed = CliRunner().invoke(cli.app, [name, "--help"])
-        assert printed.exit_code == 0 and r"\b" not in printed.output, name
-        several = command.commands if isinstance(command, click.Group) else {}
-        shown = [(f"{name} {sub}", one) for sub, one in several.items() if not one.hidden]
-        for full, one in ((name, command), *shown):
-            assert re.search(rf"(?m)^\s*hybridlat {full}\b", one.help or ""), full
-            for parameter in one.params:
-                assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)
 
 
 def test_nothing_is_forgotten_unanswered(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

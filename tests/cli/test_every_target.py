@@ -94,8 +94,8 @@ def test_training_begins(store: str) -> None:
         train.train_target(TARGET, train.TrainingOptions(), store=store)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "train"])
-def test_what_is_missing_is_said_before_anything_heavy_is_loaded(command: str) -> None:
-    words = [command, "--target", "jetson-nano/tensorrt/fp16", "--store", "sqlite://"]
-    loaded = loaded_by(f"from hybridlat.cli import main as c; assert c.run({words}) == 2")
+def test_what_is_missing_is_said_before_anything_heavy_is_loaded() -> None:
+    words = ["--target", "jetson-nano/tensorrt/fp16", "--store", "sqlite://"]
+    ends = " == ".join(f"c.run({[command, *words]})" for command in ("evaluate", "train"))
+    loaded = loaded_by(f"from hybridlat.cli import main as c; assert {ends} == 2")
     assert loaded & NEEDLESS <= {"scipy", "onnx"}
