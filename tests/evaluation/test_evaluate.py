@@ -1,7 +1,7 @@
 """Judging a made-up pack: nothing leaks, rows are as fixed, and the result repeats."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,23 +225,16 @@ def test_an_interruption_prints_the_rest(two_targets: str, monkeypatch: pytest.M
     assert str(TARGET) in call(*words, two_targets, code=130).out
 
 
-@pytest.fixture
-def two_workers() -> Iterator[None]:
+def test_two_processes_give_the_same_figures(tmp_path: Path) -> None:
     from joblib.externals.loky import get_reusable_executor
 
-    with joblib.parallel_config(n_jobs=2):
-        yield
+    figures: dict[int, list[dict[str, object]]] = {1: [], 2: []}
+    for networks, sweep in ((0, 60), (10, 20)):
+        (folder := tmp_path / str(networks)).mkdir()
+        url = made_store(folder, networks=networks, sweep=sweep)
+        for processes, rows in figures.items():
+            with joblib.parallel_config(n_jobs=processes):
+                evaluation = _judge(url, baselines=(*FAST, "model_only"), trials=2)
+            rows += [{**row, "predict_ms": None} for row in evaluation.to_json()]
     get_reusable_executor().shutdown(wait=True, kill_workers=True)
-
-
-@pytest.mark.usefixtures("two_workers")
-@pytest.mark.parametrize(("networks", "sweep"), [(0, 60), (12, 30)])
-def test_two_processes_give_the_same_figures(networks: int, sweep: int, tmp_path: Path) -> None:
-    url, methods = made_store(tmp_path, networks=networks, sweep=sweep), (*FAST, "model_only")
-    with joblib.parallel_config(n_jobs=1):
-        one = _judge(url, baselines=methods, trials=2)
-    figures = [
-        [{**row, "predict_ms": None} for row in evaluation.to_json()]
-        for evaluation in (one, _judge(url, baselines=methods, trials=2))
-    ]
-    assert figures[0] == figures[1]
+    assert figures[1] == figures[2]
