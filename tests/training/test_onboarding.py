@@ -63,7 +63,8 @@ def test_networks_kernels_and_a_model(kind: type[FakeBackend], nets: Path, tmp_p
         assert len(list(store.breakdowns())) == 3
         before = len(list(store.measurements()))
     assert "isolated" not in {r.protocol for r in cells}
-    assert run(backend, nets, tmp_path, 0).kernels == 0
+    again = options(nets, tmp_path, most_kernels=0)
+    assert onboarding.measure_target(Measurer(backend), again).kernels == 0
     with Store(str(tmp_path / "s.db")) as store:
         assert len(list(store.measurements())) == before  # nothing is measured twice
 
