@@ -18,7 +18,8 @@ from hybridlat.schema.estimate import EstimateWarning
 from hybridlat.schema.structure import half_width_share
 from tests.networks import NETS
 
-NAMES = sorted(path.stem for path in NETS.glob("*.onnx"))
+HEAVY = {"bvlc_alexnet", "vgg19", "wide_resnet50_2", "zfnet512"}  # OpenVINO takes seconds over them
+NAMES = sorted({path.stem for path in NETS.glob("*.onnx")} - HEAVY)
 TARGETS = (
     "v100/torch/fp32", "l4/torch-compile/fp16", "t4/tensorrt-8.6/int8", "h100/tensorrt/fp16",
     "orin-nano/tensorrt/fp16", "rtx-4090/tensorrt-10/fp16", "gtx-1080-ti/tensorrt/fp32",
@@ -30,7 +31,7 @@ DOUBTS = ("beyond-physics", "surprising")
 @functools.cache
 def answer(target: str, name: str, known: float | None) -> Estimate:
     with Predictor(target, store="sqlite://", measure="never") as predictor:
-        if known is not None and "onnx" not in target and "openvino" not in target:
+        if known is not None:
             predictor.give({NETS / "squeezenet.onnx": known}, batch=1)
         return predictor.predict(NETS / f"{name}.onnx")
 
@@ -79,7 +80,7 @@ def test_no_answer_contradicts_itself(
     budget: float | None,
     doubts: set[Any],
 ) -> None:
-    one = answer(target, name, known)
+    one = answer(target, name, None if target.startswith("epyc") else known)
     one = replace(
         one,
         busy="busy" in doubts,

@@ -71,7 +71,7 @@ def run(version: str, flags: dict[str, str]) -> bool:
     base_ms = 0.02 + 2.0 * (crc32(engine) % 256) / 256.0
     if "--fp16" in flags:
         base_ms /= 2
-    times = [base_ms * (1 + 1e-4 * (37 * i % 100)) for i in range(120)]
+    times = [base_ms * (1 + 1e-4 * (37 * i % 100)) for i in range(400)]
     if "--exportTimes" in flags:
         export_times(version, flags["--exportTimes"], times)
     if "--exportLayerInfo" in flags:
