@@ -18,6 +18,7 @@ import pytest
 
 from tests.networks import ROOT
 from tests.size import circle, foreign_privates, imports, modules, names_bound, tree_of
+from tests.size import main as count_sizes
 
 CONTRACTS: list[dict[str, Any]] = tomllib.loads(
     (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -127,9 +128,8 @@ def _words(name: str) -> list[str]:
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
 
 
-def test_the_count_of_sizes_runs() -> None:
-    shown = subprocess.run(
-        [sys.executable, "tests/size.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+def test_the_count_of_sizes_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    count_sizes()
+    shown = capsys.readouterr().out
     assert re.search(r"^onnx_io +\d,\d{3} +\d+$", shown, re.MULTILINE), shown
     assert "import circle: none" in shown
