@@ -79,10 +79,9 @@ def evaluate_networks(
     fold_of = even_folds(n.name for n in networks)
     plainly = ModelOnly.name in names
     fitted = cross_fit(dataset, networks, config, fold_of, (), on_message, plainly)
-    pairs: list[tuple[HeldOutNetwork, Composition]] = []
-    for fold, members in fitted.folds.items():
-        composition = fit_composition(fitted.others(fold), config.confidence)
-        pairs += [(fitted.held_out[n.name], composition) for n in members]
+    calls = ((fitted.others(fold), config.confidence) for fold in fitted.folds)
+    compositions = zip(fitted.folds.values(), at_once(fit_composition, calls), strict=True)
+    pairs = [(fitted.held_out[n.name], made) for members, made in compositions for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     known = _states(pairs, gates)
     answers = {r: partial(_predictions, pairs, of, gates.get(r)) for r, of in known.items()}
