@@ -118,7 +118,10 @@ def mlflow(run: Run) -> None:
     click.echo(f"http://{host}:{port}{page}")
     aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
     kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
-    own = dict.fromkeys(("MLFLOW_BACKEND_STORE_URI", "MLFLOW_REGISTRY_STORE_URI"), uri)
+    registry = os.environ.get("MLFLOW_REGISTRY_URI", "").strip()
+    if not registry or registry.startswith("http"):  # no server shows what another one keeps
+        registry = uri
+    own = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_REGISTRY_STORE_URI": registry}
     own |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     words = f"-m mlflow server --host {host} --port {port} --workers 1 --uvicorn-opts".split()
     command = [sys.executable, *words, "--log-level warning"]

@@ -39,7 +39,6 @@ _EXPERIMENT_TAGS = {
 CHAMPION, CHALLENGER, MODEL_HASH = "champion", "challenger", "model_hash"
 _NAMES = str.maketrans({"%": "pct", "@": "_at_"})  # as MLflow takes them
 _MOST_LINES = 2000
-_DATABASE = re.compile(r"(?:sqlite[^:]*://(/(?!:memory:)[^?]+)?|postgres|mysql|mssql)")
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "GIT_PYTHON_REFRESH": "quiet",
@@ -91,22 +90,22 @@ def optional() -> Iterator[None]:
 
 def tracking_uri(store_url: str) -> str:
     """``MLFLOW_TRACKING_URI``, else a SQLite file beside the store's, else in the data folder."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
-    return uri or f"sqlite:///{database_folder(StorePlace(store_url).url)}/mlflow.db"
+    file = StorePlace(store_url).file
+    folder = user_models_folder().parent if file is None else file.parent
+    return os.environ.get("MLFLOW_TRACKING_URI", "").strip() or f"sqlite:///{folder}/mlflow.db"
 
 
-def database_folder(uri: str) -> Path | None:
-    """The folder of a database's file, else the data folder; None for what is no database."""
-    if not (database := _DATABASE.match(uri)):
-        return None
-    return Path(database[1][1:]).resolve().parent if database[1] else user_models_folder().parent
+def folder_of(uri: str) -> Path | None:
+    """The folder of a SQLite file; None for what is none."""
+    file = re.match(r"sqlite[^:]*:///([^?]+)", uri)
+    return file and Path(file[1]).resolve().parent
 
 
 def _experiment(uri: str) -> str:
     from mlflow import MlflowClient
 
     name = os.environ.pop("MLFLOW_EXPERIMENT_NAME", "") or EXPERIMENT
-    chosen, folder = os.environ.get("MLFLOW_EXPERIMENT_ID"), database_folder(uri)
+    chosen, folder = os.environ.get("MLFLOW_EXPERIMENT_ID"), folder_of(uri)
     # MLflow would put artifacts below the folder it happens to be started in.
     location = folder and (folder / "mlflow-artifacts").as_uri()
     with contextlib.ExitStack() as alone:
@@ -130,8 +129,11 @@ def run(name: str, tags: Mapping[str, str]) -> Iterator[str]:
     import mlflow
 
     above = os.environ.pop("MLFLOW_RUN_ID", None)  # MLflow would rename that run, and end it
-    above = None if mlflow.active_run() else above
-    made = mlflow.start_run(run_name=name, nested=True, parent_run_id=above, tags=dict(tags))
+    parent = mlflow.active_run() or (mlflow.get_run(above) if above else None)
+    # Only in the experiment of its parent does MLflow show a run below that.
+    of = parent and parent.info
+    place = {"experiment_id": of.experiment_id, "parent_run_id": of.run_id} if of else {}
+    made = mlflow.start_run(run_name=name, nested=True, tags=dict(tags), **place)
     try:
         yield str(made.info.run_id)
     except BaseException as error:

@@ -140,12 +140,18 @@ def test_the_callers_settings_count_and_stay(
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"sqlite:///{tmp_path / 'registry.db'}")
     loggers = [logging.getLogger(each) for each in ("mlflow", "alembic")]
     before = dict(os.environ), [logger.level for logger in loggers]
-    with tracking.opened(tracked), tracking.run("x", {}) as run:
+    with tracking.opened(tracked), tracking.run("x", {}) as run, tracking.run("y", {}) as below:
         assert mlflow.get_registry_uri().endswith("registry.db")
     assert before == (dict(os.environ), [logger.level for logger in loggers])
-    unchanged, made = client.get_run(own).info, client.get_run(run)
+    unchanged = client.get_run(own).info
     assert (unchanged.run_name, unchanged.status) == ("the caller's", "RUNNING")
-    assert made.data.tags["mlflow.parentRunId"] == own
+    for each, parent in ((run, own), (below, run)):
+        made = client.get_run(each)
+        assert made.data.tags["mlflow.parentRunId"] == parent
+        assert made.info.experiment_id == callers
+    monkeypatch.delenv("MLFLOW_RUN_ID")
+    with tracking.opened(tracked), tracking.run("x", {}) as run:
+        made = client.get_run(run)
     experiment = client.get_experiment(made.info.experiment_id)
     assert experiment.name == (name or "hybridlat")
     view = json.loads(experiment.tags["mlflow.sharedViewState.hybridlat"])
@@ -181,6 +187,7 @@ def test_the_page_listens_here_alone(tracked: str, monkeypatch: pytest.MonkeyPat
     for name in ("MLFLOW_HOST", "UVICORN_UDS", "MLFLOW_GUNICORN_OPTS", "MLFLOW_SERVER_X"):
         monkeypatch.setenv(name, "0.0.0.0")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "kept")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "sqlite:////registry.db")
     started: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
     address = call("mlflow", "--store", tracked).out
@@ -190,24 +197,20 @@ def test_the_page_listens_here_alone(tracked: str, monkeypatch: pytest.MonkeyPat
     assert address.startswith(f"http://127.0.0.1:{port}/#/experiments/")
     assert "/runs?viewStateShareKey=hybridlat&" in address and len(address) < 120  # one line
     assert "0.0.0.0" not in env.values() and env["MLFLOW_S3_ENDPOINT_URL"] == "kept"
+    assert env["MLFLOW_REGISTRY_STORE_URI"] == "sqlite:////registry.db"
 
 
 @pytest.mark.parametrize(
     ("uri", "folder"),
     [
-        ("sqlite:////a/mlflow.db", "/a"),
-        ("sqlite+pysqlite:////a/b/x.db?timeout=3", "/a/b"),
-        ("postgresql+psycopg://u:p@host/db", "data"),
-        ("mysql://host/db", "data"),
-        ("sqlite:///:memory:", "data"),
+        ("sqlite:////a/mlflow.db", Path("/a")),
+        ("sqlite+pysqlite:////a/b/x.db?timeout=3", Path("/a/b")),
         ("https://server", None),
         ("file:///a", None),
     ],
 )
-def test_artifacts_never_lie_where_a_command_was_started(uri: str, folder: str | None) -> None:
-    data = str(models.user_models_folder().parent)
-    known = tracking.database_folder(uri)
-    assert (known and str(known)) == (data if folder == "data" else folder)
+def test_artifacts_lie_beside_a_file_of_runs(uri: str, folder: Path | None) -> None:
+    assert tracking.folder_of(uri) == folder
 
 
 @pytest.mark.parametrize(
