@@ -71,8 +71,9 @@ def opened(store_url: str, uri: str = "") -> Iterator[str]:
     except HybridlatError:
         raise
     except Exception as error:  # of MLflow, its drivers and its migrations: any
-        first = str(error).strip().split("\n")[0] or type(error).__name__
-        raise TrackingError(f"MLflow fails at {without_password(uri)}: {first}") from error
+        shown, why = without_password(uri), str(error).strip().split("\n")[0]
+        why = why.replace(uri.rstrip("/"), shown) or type(error).__name__
+        raise TrackingError(f"MLflow fails at {shown}: {why}") from error
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -90,27 +91,23 @@ def optional() -> Iterator[None]:
 
 def tracking_uri(store_url: str) -> str:
     """``MLFLOW_TRACKING_URI``, else a SQLite file beside the store's, else in the data folder."""
+    if uri := os.environ.get("MLFLOW_TRACKING_URI", "").strip():
+        return uri
     file = StorePlace(store_url).file
-    folder = user_models_folder().parent if file is None else file.parent
-    return os.environ.get("MLFLOW_TRACKING_URI", "").strip() or f"sqlite:///{folder}/mlflow.db"
-
-
-def folder_of(uri: str) -> Path | None:
-    """The folder of a SQLite file; None for what is none."""
-    file = re.match(r"sqlite[^:]*:///([^?]+)", uri)
-    return file and Path(file[1]).resolve().parent
+    return f"sqlite:///{file.parent if file else user_models_folder().parent}/mlflow.db"
 
 
 def _experiment(uri: str) -> str:
     from mlflow import MlflowClient
 
     name = os.environ.pop("MLFLOW_EXPERIMENT_NAME", "") or EXPERIMENT
-    chosen, folder = os.environ.get("MLFLOW_EXPERIMENT_ID"), folder_of(uri)
-    # MLflow would put artifacts below the folder it happens to be started in.
-    location = folder and (folder / "mlflow-artifacts").as_uri()
+    chosen, location = os.environ.get("MLFLOW_EXPERIMENT_ID"), None
     with contextlib.ExitStack() as alone:
-        if folder is not None:
+        if file := re.match(r"sqlite[^:]*:///([^?]+)", uri):
+            folder = Path(file[1]).resolve().parent
             folder.mkdir(parents=True, exist_ok=True)
+            # MLflow would put them below the folder it happens to be started in.
+            location = (folder / "mlflow-artifacts").as_uri()
             # Of two processes that make the tables of a new database at once, one would fail.
             with contextlib.suppress(BoardError):  # a file system without locks
                 alone.enter_context(held(str(folder / ".mlflow.lock"), lambda _: None))

@@ -201,19 +201,6 @@ def test_the_page_listens_here_alone(tracked: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("uri", "folder"),
-    [
-        ("sqlite:////a/mlflow.db", Path("/a")),
-        ("sqlite+pysqlite:////a/b/x.db?timeout=3", Path("/a/b")),
-        ("https://server", None),
-        ("file:///a", None),
-    ],
-)
-def test_artifacts_lie_beside_a_file_of_runs(uri: str, folder: Path | None) -> None:
-    assert tracking.folder_of(uri) == folder
-
-
-@pytest.mark.parametrize(
     "broken", ["log_batch", "log_table", "set_terminated", "deleted experiment"]
 )
 @pytest.mark.usefixtures("flat")
@@ -233,8 +220,17 @@ def test_an_evaluation_that_mlflow_does_not_take_is_reported(
     assert "the server is gone" in caplog.text or "'active' state" in caplog.text
 
 
+@pytest.mark.parametrize("uri", ["nonsense://user:secret@host/", "http://user:secret@127.0.0.1:9/"])
+def test_a_failure_shows_no_password(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(TrackingError, match="user@") as failure, tracking.opened(""):
+        pass
+    assert "secret" not in str(failure.value)
+
+
 def test_two_processes_open_one_new_database(tmp_path: Path) -> None:
-    pytest.importorskip("mlflow")
+    mlflow = pytest.importorskip("mlflow")
     code = "import sys; from hybridlat.evaluation.tracking import opened\nwith opened(''): pass"
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
     env = {**os.environ, "MLFLOW_TRACKING_URI": uri}
@@ -242,3 +238,5 @@ def test_two_processes_open_one_new_database(tmp_path: Path) -> None:
     both = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) for _ in range(2)]
     errors = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
+    experiment = mlflow.MlflowClient(uri).get_experiment_by_name(tracking.EXPERIMENT)
+    assert experiment.artifact_location == (tmp_path / "new" / "mlflow-artifacts").as_uri()
