@@ -19,7 +19,6 @@ from hybridlat.estimate.compose.composition import CALIBRATED_AT, PRIOR_RESIDUAL
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, Matrix
 from hybridlat.estimate.gate import Projection, by_worth
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
-from hybridlat.schema.workers import steady_fits
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
@@ -110,7 +109,6 @@ def _error_left(networks: Sequence[HeldOutNetwork], correlation: Correlation) ->
     return float(np.sqrt(squares / max(len(networks), 1)).sum())
 
 
-@steady_fits()
 def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9) -> Composition:
     """Constants, correlation of errors and interval; networks are judged by constants without."""
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))

@@ -80,7 +80,7 @@ def evaluate_networks(
     plainly = ModelOnly.name in names
     fitted = cross_fit(dataset, networks, config, fold_of, (), on_message, plainly)
     calls = ((fitted.others(fold), config.confidence) for fold in fitted.folds)
-    compositions = zip(fitted.folds.values(), at_once(fit_composition, calls), strict=True)
+    compositions = zip(fitted.folds.values(), at_once(_composition, calls), strict=True)
     pairs = [(fitted.held_out[n.name], made) for members, made in compositions for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     known = _states(pairs, gates)
@@ -106,6 +106,12 @@ def evaluate_networks(
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
         cell_errors=_cell_errors(fitted.held_out.values()),
     )
+
+
+@steady_fits()
+def _composition(networks: Sequence[HeldOutNetwork], confidence: float) -> Composition:
+    """In a worker, perhaps."""
+    return fit_composition(networks, confidence)
 
 
 def _cell_errors(networks: Iterable[HeldOutNetwork]) -> dict[str, list[float]]:
