@@ -32,7 +32,7 @@ _Coefficients = Mapping[Task, Float32]
 _APART = 0.3
 """Of ln(latency): batches so far apart tell nothing of each other's order."""
 _LEAST_RISE = 1e-3  # of a doubling, so that what files at two batches differ by turns no order
-_MOST_DOUBLINGS = 8
+_DOUBLINGS = 8
 _FIRST_GUESS_SD = 0.5  # of ln(latency) where no held-out error has calibrated a family
 
 
@@ -252,7 +252,10 @@ def _rise(batch: float, log_us: float, other: Callable[[float], float]) -> float
     below, above = list[float](), list[float]()
     while batch >= 2 ** (len(below) + 1) and log_us - min([log_us, *below]) < _APART:
         below.append(other(0.5 ** (len(below) + 1)))
-    while len(above) < _MOST_DOUBLINGS and max([log_us, *above]) - log_us < _APART:
+    highest = max([log_us, *below])  # a fall is followed to its end: all in it are ordered alike
+    while max([log_us, *above]) - log_us < _APART and (
+        len(above) < _DOUBLINGS or (above[-1] < highest and len(above) < 2 * _DOUBLINGS)
+    ):
         above.append(other(2.0 ** (len(above) + 1)))
     each = np.array([*below[::-1], log_us, *above])
     sums = np.cumsum([0.0, *each - _LEAST_RISE * np.arange(-len(below), len(above) + 1)])
