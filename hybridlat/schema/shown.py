@@ -70,12 +70,12 @@ class Estimates(list[T]):
 
 ALL, NOTHING = 0.995, 1e-9
 """From the first on whole percents would read 100; the second is what summing up leaves of none."""
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode's categories of what steers a terminal, turns the direction of a text or breaks lines."""
+_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+"""Unicode's categories of what steers a terminal, turns a text, breaks lines or has no form."""
 
 
 def visible(text: str, *, breaks: bool = False) -> str:
-    """The text in one line, with U+FFFD for each character that is not shown but obeyed."""
+    """The text in one line, with U+FFFD for each character that is obeyed or not shown."""
     if text.isprintable():
         return text
     kept = "\n" if breaks else ""

@@ -70,7 +70,7 @@ def test_folders_of_killed_processes_go(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_nothing_that_is_shown_steers_what_shows_it() -> None:
-    odd = "a\x1b[2J\r\n\x9b\u202e\u2028\u2066\udcff\0\x7f"
+    odd = "a\x1b[2J\r\n\x9b\u202e\u2028\u2066\udcff\0\x7f\ue000\u0378"
     assert visible(odd).isprintable() and len(visible(odd)) == len(odd)
     assert visible(odd, breaks=True).count("\n") == 1
     assert visible("né ×2 → µs – 日本 👍") == "né ×2 → µs – 日本 👍"
