@@ -289,6 +289,7 @@ def test_numbers_as_written(tmp_path: Path, latency: str, separator: str, ms: fl
         (("1,250", "0.5"), (None, 500)),
         (("1,250", "1.000.000"), (1250, 1e9)),
         (("1.250", "0.5", "2.500,5"), (None, 500, 2_500_500)),
+        (("1.250", "-0.5"), (None, None)),
     ],
 )
 def test_a_column_shows_what_its_marks_mean(

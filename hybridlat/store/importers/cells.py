@@ -72,10 +72,12 @@ def _readings(text: str) -> dict[str, float]:
 
 
 def roles_of(texts: Iterable[str], decimal: str) -> Roles:
-    """The roles of marks that numbers of a column show, else that of its table's ``decimal``."""
-    known = [
-        (text, sign) for text in texts if len(of := _readings(parted(text)[0])) == 1 for sign in of
-    ]
+    """The roles of marks that numbers of a column show, else that of its table's ``decimal``.
+
+    A negative one is refused, and may be of another hand.
+    """
+    of = {text: _readings(parted(text)[0]) for text in texts if text[:1] != "-"}
+    known = [(text, *signs) for text, signs in of.items() if len(signs) == 1]
     shown = {(mark, mark == sign) for text, sign in known for mark in ",." if mark in text}
     roles = {}
     for mark, other in (",.", ".,"):
