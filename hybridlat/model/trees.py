@@ -1,4 +1,4 @@
-"""Boosted trees: grown by XGBoost's package, evaluated through its C library. Random forests.
+"""Boosted trees: grown by XGBoost's package, evaluated through its C library.
 
 The package imports scikit-learn and pandas where they are installed, which takes seconds; the
 library under it loads in milliseconds, and is two to three times as quick as the same trees under
@@ -12,8 +12,7 @@ import importlib.util
 import json
 import logging
 import runpy
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -173,38 +172,3 @@ def grown_on_sums(
 
     shape = {**_COMMON, "seed": seed, "max_depth": 4, "eta": 0.1}
     return _served(xgboost.train(shape, xgboost.DMatrix(rows), 200, obj=slopes))
-
-
-@dataclass
-class Forest:
-    """scikit-learn's RandomForestRegressor to the last bit, grown where it is first used.
-
-    Most kernels are of kinds with few rows, where that class itself takes longer than its trees.
-    """
-
-    rows: Array
-    values: Array
-    count: int
-    seed: int
-
-    @cached_property
-    def trees(self) -> list[Any]:
-        from sklearn import config_context
-        from sklearn.tree import DecisionTreeRegressor
-
-        random, rows = np.random.RandomState(self.seed), self.rows.astype(np.float32)
-        shape, size, trees = {"min_samples_leaf": 2, "max_features": 0.6}, len(rows), []
-        with config_context(skip_parameter_validation=True):
-            for _ in range(self.count):
-                own = random.randint(np.iinfo(np.int32).max)
-                drawn = np.random.RandomState(own).randint(0, size, size)
-                weights = np.bincount(drawn, minlength=size).astype(float)
-                tree = DecisionTreeRegressor(random_state=own, **shape)
-                trees.append(tree.fit(rows, self.values, weights, check_input=False).tree_)
-        return trees
-
-    def predict(self, rows: Array) -> Array:
-        total, rows = np.zeros(len(rows)), rows.astype(np.float32)
-        for tree in self.trees:
-            total += tree.predict(rows).ravel()
-        return total / self.count

@@ -8,9 +8,7 @@ import pytest
 from hybridlat.errors import InputError
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Problem, Sums
-from hybridlat.model.baselines.methods import KernelForest
 from hybridlat.model.family.physics import table_of_texts
-from hybridlat.model.trees import Forest
 from hybridlat.schema import plugins
 from tests.model.rows import DEVICE, latencies_us, texts
 
@@ -105,17 +103,3 @@ def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "BASELINES", offered)
     assert set(baselines.names()) == {*offered.own, "mine"}
     assert baselines.load("mine") is baselines.load("roofline")
-
-
-def test_a_forest_is_that_of_scikit_learn_and_grown_where_it_is_used() -> None:
-    from sklearn.ensemble import RandomForestRegressor
-
-    draw = np.random.default_rng(0)
-    for count in (1, 4, 200):
-        rows, values = draw.integers(1, 99, (count, 5)).astype(float), draw.normal(size=count)
-        theirs = RandomForestRegressor(7, min_samples_leaf=2, max_features=0.6, random_state=3)
-        ours = Forest(rows, values, 7, 3)
-        assert np.array_equal(ours.predict(rows), theirs.fit(rows, values).predict(rows))
-    baseline = fitted("layerwise_learned", of_cells(TRAIN))
-    assert isinstance(baseline, KernelForest)
-    assert not any("trees" in vars(forest) for forest in baseline._forests.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import statistics
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import FitConfig, check_installed, fit_model
 from hybridlat.model.geometry import COLUMN, TILES, Array, View
-from hybridlat.model.trees import Forest
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 _PLAIN = [
@@ -173,7 +172,7 @@ class KernelForest(Baseline):
         known = problem.usable()
         sums, truth = known.sums, known.latencies_us
         self._trees, self._least_rows, rounds = (30, 5, 2) if sums.whole else (60, 1, 3)
-        self._forests: dict[str, Forest] = {}
+        self._forests: dict[str, Any] = {}
         start = self._start(sums)
         self._scale = float(np.exp(np.median(np.log(truth / sums.total(start)))))
         guess = start * self._scale if sums.whole else start
@@ -189,14 +188,17 @@ class KernelForest(Baseline):
     def _start(self, sums: Sums) -> Array:
         return sums.view(self.device, self.precision).roofline_us + (4.0 if sums.whole else 1.0)
 
-    def _grown(self, sums: Sums, log_us: Array, kinds: Sequence[str]) -> dict[str, Forest]:
+    def _grown(self, sums: Sums, log_us: Array, kinds: Sequence[str]) -> dict[str, Any]:
         check_installed(f"the baseline {self.name}")
+        from sklearn.ensemble import RandomForestRegressor
+
+        shape = {"min_samples_leaf": 2, "max_features": 0.6, "n_jobs": 1}
         forests = {}
         for kind in kinds:
             mine = sums.kernels.codes([kind]) == 0
             if mine.sum() >= self._least_rows:
-                rows = sums.kernels.values[mine][:, _PLAIN]
-                forests[kind] = Forest(rows, log_us[mine], self._trees, self.seed)
+                forest = RandomForestRegressor(self._trees, random_state=self.seed, **shape)
+                forests[kind] = forest.fit(sums.kernels.values[mine][:, _PLAIN], log_us[mine])
         return forests
 
     def _kernels_us(self, sums: Sums) -> Array:
