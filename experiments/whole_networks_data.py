@@ -60,6 +60,15 @@ RENAMED = {
     "orin-nano/tensorrt-8.6/fp16": "orin-nano-7w/tensorrt-8.6/fp16",
 }
 """Targets whose table names them otherwise than users would."""
+VERSIONS = {
+    "tensorrt": "8",  # tables of 2023 and before
+    # JetPack 5 on the Orin Nano and the Xavier NX, 6 on the other Orins (device_info.json of the
+    # harness); its cards state no version, and are taken for those of the same months.
+    "tensorrt-trtutils": "8.6",
+    "orin-nano/tensorrt-trtutils/fp16": "8.5",
+    "xavier-nx/tensorrt-trtutils/fp16": "8.5",
+}
+"""The TensorRT behind a table that names none, by its target, or by its runtime."""
 PASSED_OVER = {
     "paddle": "plain Paddle, which calls TensorRT nowhere",
     "tkdnn-tensorrt": "an engine of its own, which builds layer by layer and fuses little",
@@ -98,6 +107,11 @@ class Row:
         return replace(self.target, runtime=f"{self.target.runtime}-{self.harness}".rstrip("-"))
 
     @property
+    def version(self) -> str:
+        """The TensorRT that timed it, where its target names none and it is known."""
+        return VERSIONS.get(str(self.timed), VERSIONS.get(self.timed.runtime, ""))
+
+    @property
     def label(self) -> str:
         """The table that it is judged with, and the layout where several are known."""
         return f"{self.timed} {self.layout}".rstrip()
@@ -107,7 +121,7 @@ class Row:
         t = self.target
         how = self.copies, self.graphs, self.harness
         architecture = device_sheets.load(t.device).architecture
-        return Task(t.device, t.runtime, t.precision, self.layout, *how, architecture)
+        return Task(t.device, t.runtime, t.precision, self.layout, *how, architecture, self.version)
 
     @property
     def architecture(self) -> str:
@@ -243,9 +257,9 @@ def _network(file: Path) -> Network:
 
 def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     """A name for the rules that a row's kernels come from, and the rules."""
-    target = row.timed  # harnesses of no version, and containers, tell their time
-    if target.engine == "tensorrt" and not target.version:
-        target = replace(target, runtime="tensorrt-8")  # of 2023 and before
+    target = row.timed  # other harnesses of no version, and containers, tell their time
+    if row.version:
+        target = replace(target, runtime=f"tensorrt-{row.version}")
     key = registry.lowering_identity(target).replace("/", "-")
     if target.engine == "torch" and row.layout == "nhwc":
         return f"{key}-nhwc", lambda n: pytorch.lower(n, target, channels_last=True)

@@ -79,7 +79,7 @@ def recommend(
             newest = newest_on_record(target, known)
             session = Session(registry.ResolvedEngine(newest), newest, options, kept)
             with suppress(UnavailableError):  # an engine that is not here
-                key = registry.lowering_identity(newest), target.precision
+                key = registry.lowering_identity(session.lowered_as), target.precision
                 if key not in partitions:
                     partitions[key] = session.partition(opened)
                 sessions.append((session, partitions[key]))

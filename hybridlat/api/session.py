@@ -21,6 +21,7 @@ from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.compose.target_composition import own_composition
+from hybridlat.estimate.lookup.models import timed_as
 from hybridlat.estimate.lookup.named_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
@@ -71,7 +72,8 @@ class Session:
         self._doubted = self._data.doubted() if engine.backend is not None else None
         self.data.user_networks = user_networks or {}
         self.surprising = surprising
-        self._partitioner = Partitioner(engine.target, store)
+        self.lowered_as = timed_as(engine.target)
+        self._partitioner = Partitioner(self.lowered_as, store)
 
     @property
     def data(self) -> TargetData:

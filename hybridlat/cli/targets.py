@@ -16,7 +16,7 @@ from hybridlat.cli.output import ProgressShown, Run, console, echo, print_json
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
-from hybridlat.estimate.lookup.models import family_heads
+from hybridlat.estimate.lookup.models import family_heads, timed_as
 from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
@@ -166,7 +166,7 @@ def lower(run: Run) -> None:
 
     named = named_target(run.target)
     read = read_network(run.network, run.batch, run.shapes)
-    lowered = registry.lower(read, named)
+    lowered = registry.lower(read, timed_as(named))
     differing = _differing(read, lowered, named)
     names = [node.name for node in read.nodes]
     kernels: list[dict[str, Any]] = []

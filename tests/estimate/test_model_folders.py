@@ -186,6 +186,23 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [
+        ("orin-nano/tensorrt/fp16", "orin-nano/tensorrt-8.5/fp16"),  # JetPack 5 timed its table
+        ("orin-nano-7w/tensorrt/fp16", "orin-nano-7w/tensorrt-8.5/fp16"),
+        ("orin-nano/tensorrt-10.3/fp16", "orin-nano/tensorrt-10.3/fp16"),
+        ("orin-agx/tensorrt/fp16", "orin-agx/tensorrt-8.6/fp16"),  # of three tables the longest
+        ("orin-agx/tensorrt-mmdeploy/fp16", "orin-agx/tensorrt-mmdeploy/fp16"),
+        ("orin-nano/tensorrt/fp32", "orin-nano/tensorrt/fp32"),  # nothing was timed
+        ("l4/torch/amp", "l4/torch/amp"),
+        ("epyc-26-2/onnxruntime/fp32/1t", "epyc-26-2/onnxruntime/fp32/1t"),
+    ],
+)
+def test_without_a_version_kernels_are_those_of_the_public_table(target: str, meant: str) -> None:
+    assert str(model_folders.timed_as(Target.parse(target))) == meant
+
+
 def test_folders_of_the_user_that_cannot_be_read_are_passed_over_with_a_word(
     sealed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

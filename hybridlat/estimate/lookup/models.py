@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +24,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model import model_files
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders
+from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, task_of
 from hybridlat.model.model_files import (
     CARD_FILE,
     HASHES,
@@ -36,7 +36,7 @@ from hybridlat.model.model_files import (
 from hybridlat.schema import wire
 from hybridlat.schema.files import listing, read_bytes, warn_once
 from hybridlat.schema.plugins import shipped
-from hybridlat.schema.target import Device, Target
+from hybridlat.schema.target import Device, Target, version_key
 from hybridlat.store import Store
 
 COMPOSITION_FILE = "composition.json"
@@ -66,6 +66,16 @@ def family_heads() -> list[FamilyHead]:
     user, names = user_models_folder(), sorted({*FAMILY_OF.values()})
     each = (next(all_readable(FamilyHead.read, folders(name, user)), None) for name in names)
     return [head for head in each if head is not None]
+
+
+def timed_as(target: Target) -> Target:
+    """The target as a family's timings of it were lowered: with their version where it has none."""
+    name = FAMILY_OF.get(target.engine)
+    if name is None or version_key(target.version):
+        return target
+    heads = all_readable(FamilyHead.read, folders(name, user_models_folder()))
+    version = next((task_of(target, head.counts).version for head in heads), "")
+    return replace(target, runtime=f"{target.engine}-{version}") if version else target
 
 
 def folder_in_use(parent: Path) -> Path | None:

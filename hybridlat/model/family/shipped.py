@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product
@@ -49,21 +49,25 @@ def copies_of(target: Target, stated: bool | None = None) -> bool:
     return target.engine in _COPIES if stated is None else stated
 
 
-def task_of(target: Target, tasks: Sequence[Task], architecture: str = "") -> Task:
-    """What a family of these tasks takes a target for, on a GPU of an architecture.
+def task_of(target: Target, tasks: Mapping[Task, int], architecture: str = "") -> Task:
+    """What a family that saw so many rows of tasks takes a target for, on a GPU of an architecture.
 
     Where a source distinguished layouts and the target does not, the layout is that of the file
     (channels first). Whether copies between host and device count is as usual for the engine, and
     kernels are launched one by one, unless the target was measured in the other way alone. Of its
-    rows those count that no harness is named of, else those of the first harness by name.
+    rows those count that the named harness timed, else those that no harness is named of, else the
+    most that one harness timed.
     """
     usual = copies_of(target)
     engine, precision = target.plain.runtime, target.precision
     likes = [t for t in tasks if (t.engine, t.precision) == (engine, precision)]
     for graphs, copies in product((False, True), (usual, not usual)):
         plain = Task(target.device, engine, precision, "", copies, graphs, "", architecture)
-        if known := [t.harness for t in likes if replace(t.shared, harness="") == plain.shared]:
-            return replace(plain, harness=target.harness if target.harness in known else min(known))
+        if known := [t for t in likes if replace(t.shared, harness="") == plain.shared]:
+            one = min(
+                known, key=lambda t: (t.harness != target.harness, t.harness != "", -tasks[t])
+            )
+            return replace(plain, harness=one.harness, version=one.version)
     layouts = {t.layout for t in tasks if t.layout}
     layout = "nchw" if layouts else ""
     return Task(target.device, engine, precision, layout, usual, architecture=architecture)
@@ -112,6 +116,11 @@ class FamilyHead(msgspec.Struct):
         return FAMILY_OF.get(self.tasks[0].runtime, "")
 
     @property
+    def counts(self) -> dict[Task, int]:
+        """Rows seen of each task."""
+        return dict(zip(self.tasks, self.seen, strict=True))
+
+    @property
     def targets(self) -> set[Target]:
         """What its tasks are of."""
         return {Target(t.device, t.engine, t.precision).plain for t in self.tasks}
@@ -123,12 +132,12 @@ class FamilyHead(msgspec.Struct):
 
     def networks(self, target: Target) -> int:
         """Whole networks of a target that the intervals were calibrated on."""
-        label = label_of(task_of(target, self.tasks))
+        label = label_of(task_of(target, self.counts))
         return 0 if self.calibration is None else len(self.calibration.by_task.get(label, ()))
 
     def half_width_share(self, target: Target | None) -> float | None:
         """As of ``Calibration``; None as target: of a device that no network was measured on."""
-        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
+        label = ELSEWHERE if target is None else label_of(task_of(target, self.counts))
         return None if self.calibration is None else self.calibration.half_width_share(label)
 
 

@@ -29,8 +29,8 @@ class Task:
     activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
     whether inputs and outputs are moved between host and device within the time that was taken,
     ``graphs`` whether a CUDA graph replayed the network. ``harness`` is what
-    timed the rows, where a table names it. ``architecture`` is that of its GPU, a fact about the
-    device that tells no two tasks apart.
+    timed the rows, where a table names it. Two facts tell no two tasks apart: the ``architecture``
+    of its GPU, and the ``version`` whose rules its rows were lowered by where ``engine`` has none.
     """
 
     device: str
@@ -41,6 +41,7 @@ class Task:
     graphs: bool = False
     harness: str = ""
     architecture: str = field(default="", compare=False)
+    version: str = field(default="", compare=False)
 
     @property
     def generation(self) -> str:
