@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hybridlat import Predictor, predict
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
+from hybridlat.estimate.lookup.models import timed_as
 from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
 from hybridlat.estimate.predict.family import Family
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
@@ -40,7 +41,7 @@ TARGETS = (
 
 def kernels_of(net: str, target: Target, copies: bool, batch: int = 1) -> KernelSet:
     network = read_network(NETS / f"{net}.onnx", batch)
-    texts = [sign(cell.network).text for cell in cut(lower(network, target))]
+    texts = [sign(cell.network).text for cell in cut(lower(network, timed_as(target)))]
     copied = copied_bytes(network) if copies else 0.0
     table = table_of_texts(texts, [1.0] * len(texts), copied)
     return kernel_set(table, device_sheets.of_target(target), target.precision)
@@ -95,7 +96,7 @@ for _name in device_sheets.names():
     if _sheet.shares_memory and _sheet.kind == "gpu":
         ALL[Task(_name.removesuffix("-super"), "", "").board].append(_sheet.under("tensorrt"))
 BOARDS = {board: modes for board, modes in ALL.items() if len(modes) > 1}
-STEADY = 1.02  # what waves leave where two modes differ by a memory clock alone
+STEADY = 1.025  # what waves leave where two modes differ by a memory clock alone
 PAIRS = [pair for modes in BOARDS.values() for pair in itertools.permutations(modes, 2)]
 
 
