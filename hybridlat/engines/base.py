@@ -85,8 +85,8 @@ class Backend(abc.ABC):
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         """Build a network with seeded random weights and inputs; MeasurementError where it fails.
 
-        A ``lowered`` one must run as it is; a file's network is optimised as the engine always
-        does.
+        A ``lowered`` one, which backends of ``REPLICAS`` get, must run as it is; a file's network
+        is optimised as the engine always does.
         """
         raise NotImplementedError(f"{self.name} is measured by plans")
 

@@ -21,7 +21,6 @@ from hybridlat.engines.base import Method, Session
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
 from hybridlat.engines.host import CpuBackend, CpuSession, one_line
 from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
-from hybridlat.graph.fused import unfuse
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import VIEWS
 from hybridlat.schema.target import Target
@@ -128,7 +127,7 @@ class OpenVinoBackend(CpuBackend):
         return lower(network, self.target)
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
-        return OpenVinoSession(unfuse(network) if lowered else network, seed, self.threads)
+        return OpenVinoSession(network, seed, self.threads)
 
 
 class OpenVinoSession(CpuSession):

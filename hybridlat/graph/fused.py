@@ -1,4 +1,4 @@
-"""Kernels that hold several operators, each a node of the domain ``fused``, and the way back.
+"""Kernels that hold several operators, each a node of the domain ``fused``.
 
 Such a kernel is called by its operators in file order (``Conv+Add+Relu``) and lists them as
 ``fused``. It has the attributes of its main operator under their own names, those of the others as
@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
-from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
-from hybridlat.graph.operators import COMMUTES, KINDS, SET, activation_class, kind_of, named
-from hybridlat.graph.operators import plain_version as version_of
+from hybridlat.graph.network import AttributeValue, Network, Node
+from hybridlat.graph.operators import COMMUTES, KINDS, activation_class, kind_of, named
 
 _DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.
@@ -65,36 +63,10 @@ def fuse(
     for place, node in enumerate(members):
         if node is not main:
             attributes.update((f"{place}.{node.op}.{k}", v) for k, v in node.attributes)
-
-    def kernel() -> Node:
-        ordered = tuple(sorted(attributes.items()))
-        return Node(main.name, "+".join(ops), tuple(inputs), tuple(outputs), ordered, _DOMAIN, 1)
-
-    if len(whole) > len(members) or not _follows(kernel(), members, network):
-        attributes["wires"] = _wires(whole, kernel(), network)
-    return kernel()
-
-
-def unfuse(network: Network) -> Network:
-    """The network with every fused kernel written as the operators it holds.
-
-    Raises MeasurementError for a kernel whose wires do not follow from its operators.
-    """
-    nodes: list[Node] = []
-    types = dict(network.types)
-    for node in network.nodes:
-        if node.domain != _DOMAIN:
-            nodes.append(node)
-        elif node.attribute("wires") is not None:
-            nodes += _wired(node, types)
-        elif implied := _implied(network, node, types):
-            nodes += implied
-        else:
-            raise MeasurementError(
-                f"the kernel {node.op} cannot be built by itself from its signature: "
-                "measure it from its file with `hybridlat plan`"
-            )
-    return replace(network, nodes=tuple(nodes), types=types)
+    if len(whole) > len(members) or not _follows(members, inputs, outputs, network):
+        attributes["wires"] = _wires(whole, inputs, outputs, network)
+    ordered = tuple(sorted(attributes.items()))
+    return Node(main.name, "+".join(ops), tuple(inputs), tuple(outputs), ordered, _DOMAIN, 1)
 
 
 def joined_inputs(kernel: Node) -> list[list[str]]:
@@ -153,112 +125,80 @@ def fusion(qualified_op: str) -> Fusion | None:
     return Fusion(main, "Add" in members or "Sum" in members, cost)
 
 
-# ---- kernels that say how their operators hang together ----
+# ---- how the operators of a kernel hang together ----
 
 
-def _wires(members: Sequence[Node], kernel: Node, network: Network) -> tuple[str, ...]:
-    names = {name: f"i{index}" for index, name in enumerate(kernel.inputs) if name}
+def _wires(
+    members: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str], network: Network
+) -> tuple[str, ...]:
+    names = {name: f"i{index}" for index, name in enumerate(inputs) if name}
     lines: list[list[object]] = []
     for place, node in enumerate(members):
-        inputs = [names[name] if name else "" for name in node.inputs]
-        if node.op in COMMUTES and not node.domain:
-            inputs.sort()
+        read = _terms(node.op, [names[name] if name else "" for name in node.inputs], node.domain)
         names.update((out, f"{place}.{index}") for index, out in enumerate(node.outputs))
         made = [str(network.types[out]) if out else "" for out in node.outputs]
-        lines.append([node.qualified_op, node.version, inputs, made, dict(node.attributes)])
-    lines.append([names[out] for out in kernel.outputs])
+        lines.append([node.qualified_op, node.version, read, made, dict(node.attributes)])
+    lines.append([names[out] for out in outputs])
     return tuple(json.dumps(line, separators=(",", ":")) for line in lines)
 
 
-def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
-    wires = kernel.attribute("wires")
-    assert isinstance(wires, tuple)
-    *lines, outputs = (json.loads(str(line)) for line in wires)
-    names = {"": "", **{f"i{index}": name for index, name in enumerate(kernel.inputs)}}
-    outputs_of = dict(zip(outputs, kernel.outputs, strict=True))
-    nodes: list[Node] = []
-    for place, (op, version, inputs, made, attributes) in enumerate(lines):
-        read, results = tuple([names[i] for i in inputs]), []
-        for index, type_ in enumerate(made):
-            key = f"{place}.{index}"
-            name = outputs_of.get(key) or (f"{kernel.name}__{key}" if type_ else "")
-            names[key] = name
-            results.append(name)
-            if type_:
-                dtype, _, sizes = type_.removesuffix("]").partition("[")
-                types[name] = TensorType.of(dtype, sizes)
-        plain = tuple((a, tuple(v) if isinstance(v, list) else v) for a, v in attributes.items())
-        domain, _, op = op.rpartition("::")
-        name = f"{kernel.name}__{place}"
-        nodes.append(Node(name, op, read, tuple(results), plain, domain, version))
-    return nodes
+def _terms(op: str, read: list[str], domain: str = "") -> list[str]:
+    """What an operator reads, the terms of a sum or product in one order."""
+    return sorted(read) if op in COMMUTES and not domain else read
 
 
-# ---- kernels whose operators tell it ----
-
-
-def _follows(kernel: Node, members: Sequence[Node], network: Network) -> bool:
-    if kernel.outputs != members[-1].outputs or any(node.domain for node in members):
+def _follows(
+    members: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str], network: Network
+) -> bool:
+    """Whether the operators alone tell how they hang together."""
+    if tuple(outputs) != members[-1].outputs or any(node.domain for node in members):
         return False
-    types = {network.types[out] for node in members for out in node.outputs if out}
-    is_one_type = types == {network.types[kernel.outputs[0]]}
-    return is_one_type and _links(_implied(network, kernel, {})) == _links(members)
-
-
-def _links(nodes: Sequence[Node]) -> list[list[str]]:
-    """What each operator reads, results by number; terms in any order."""
+    types, made = network.types, {out for node in members for out in node.outputs if out}
+    if len(outputs) > 1 or {types[name] for name in made} != {types[outputs[0]]}:
+        return False
     names: dict[str, str] = {}
     links = []
-    for place, node in enumerate(nodes):
-        read = [names.get(name, name) for name in node.inputs]
-        links.append(sorted(read) if node.op in COMMUTES else read)
+    for place, node in enumerate(members):
+        links.append(_terms(node.op, [names.get(name, name) for name in node.inputs]))
         names.update((out, f"{place}.{i}") for i, out in enumerate(node.outputs) if out)
+    is_same = types.get("".join(inputs[:1])) == types[outputs[0]]
+    return links == _implied([node.op for node in members], inputs, network, is_same)
+
+
+def _implied(
+    ops: Sequence[str], inputs: Sequence[str], network: Network, is_same: bool
+) -> list[list[str]]:
+    """What each operator of a kernel without ``wires`` reads; nothing where there is no telling.
+
+    ``is_same``: the result has the type of the first input, which may be added to it.
+    """
+    if _main_place(ops) or not _SAME_TYPE.issuperset(ops[1:]):
+        return []
+    left, links = list(inputs), list[list[str]]()
+    for place, op in enumerate(ops):
+        made = [f"{before}.0" for before in range(place)]
+        read = made[-1:] or [left.pop(0)]
+        if op in _BINARY and (left or not made):
+            read += [left.pop(0) for _ in left[:1]]
+        elif op in _BINARY:
+            read += [inputs[0]] if op != "Mul" and is_same else made[-2:-1]
+        else:
+            read += [left.pop(0) for _ in range(_parameters(ops[place:], left, made, network))]
+        links.append(_terms(op, read))
     return links
 
 
-def _implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> list[Node]:
-    """The operators of a kernel without ``wires``; none where they say too little."""
-    fused = kernel.attribute("fused", ())
-    ops = list(map(str, fused)) if isinstance(fused, tuple) else []
-    if len(kernel.outputs) != 1 or _main_place(ops) or not _SAME_TYPE.issuperset(ops[1:]):
-        return []
-    left, (result,) = list(kernel.inputs), kernel.outputs
-    made: list[str] = []
-    nodes = []
-    for place, op in enumerate(ops):
-        inputs = made[-1:] or [left.pop(0)]
-        inputs += _operands(network, kernel, ops[place:], left, made)
-        if made and op in _BINARY and len(inputs) < 2:
-            return []
-        made.append(result if place == len(ops) - 1 else f"{result}__{place}")
-        types[made[-1]] = network.types[result]
-        prefix = f"{place}.{op}." if place else ""
-        own = [(k.removeprefix(prefix), v) for k, v in kernel.attributes if k.startswith(prefix)]
-        attributes = tuple([(k, v) for k, v in own if k != "fused" and "." not in k])
-        name, version = f"{kernel.name}__{place}", version_of(op, SET, {})
-        nodes.append(Node(name, op, tuple(inputs), (made[-1],), attributes, version=version))
-    return [] if left else nodes
+def _parameters(ops: Sequence[str], left: list[str], made: list[str], network: Network) -> int:
+    """How many of those ``left`` the first of ``ops`` reads beside what goes through all of them.
 
-
-def _operands(
-    network: Network, kernel: Node, ops: list[str], left: list[str], made: list[str]
-) -> list[str]:
-    """What the first of ``ops`` reads besides what goes through all of them, out of ``left``.
-
-    A convolution has a bias where a vector is left that no later operator needs. Where nothing is
-    left the kernel's own input is added to its result, or what was made two operators before.
+    A convolution has a bias where a vector is left that no later operator needs.
     """
     op, constants = ops[0], network.constants
-    if op in _BINARY:
-        if left or not made:
-            return [left.pop(0) for _ in left[:1]]
-        is_same = network.types.get(kernel.inputs[0]) == network.types[kernel.outputs[0]]
-        return [kernel.inputs[0]] if op != "Mul" and is_same else made[-2:-1]
-    most = _PARAMETERS.get(op, 0) if made else len(left)
     if not made and op in _BY_WEIGHT[0] and left:
         vectors = sum(name in constants for name in left[1:])
         needed = sum(_PARAMETERS.get(later, 0) for later in ops[1:] if later != "Clip")
         bias = constants.get("".join(left[1:2])) if op != "MatMul" else None
         has_bias = bias is not None and len(bias.type.shape) == 1 and vectors > needed
-        return [left.pop(0) for _ in range(2 if has_bias else 1)]
-    return [left.pop(0) for _ in takewhile(constants.__contains__, left[:most])]
+        return 2 if has_bias else 1
+    most = _PARAMETERS.get(op, 0) if made else len(left)
+    return len([*takewhile(constants.__contains__, left[:most])])
