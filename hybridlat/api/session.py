@@ -30,8 +30,7 @@ from hybridlat.estimate.partition import Partition, Partitioner, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
-from hybridlat.estimate.surprise import surprise
-from hybridlat.estimate.warnings import sentence
+from hybridlat.estimate.warnings import sentence, surprise
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import number_of
 from hybridlat.schema.target import Target

@@ -15,7 +15,7 @@ from hybridlat.cli.options import INPUT, WHERE, command, option
 from hybridlat.cli.output import ProgressShown, Run, aside
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
-from hybridlat.estimate.surprise import contradictions, surprises
+from hybridlat.estimate.warnings import latency_text, surprises
 from hybridlat.measuring import tables
 from hybridlat.measuring.measurer import import_results
 from hybridlat.report.units import count_text
@@ -31,6 +31,7 @@ from hybridlat.store.packs import INFO_FILE
 
 _SHOWN, _FAR = 5, "{:,} more are as far off (--json)"  # values named for each reason
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
+_TWICE = 2.0  # what records of one network differ by where one of them is wrong
 PLAN, PACKS = "plan", "packs"
 _OF: Mapping[str, Sequence[str]] = {
     "nets": importers.TABLES,
@@ -195,7 +196,22 @@ def _far(opened: Store, new: ImportedRecords) -> list[str]:
             shown.count(done, total)
     if total < len(new.measurements):
         far.append(f"only the first {total:,} of {len(new.measurements):,} records were compared")
-    return [*far, *contradictions(new)]
+    return [*far, *_contradictions(new)]
+
+
+def _contradictions(new: ImportedRecords) -> list[str]:
+    """A sentence for each network whose new records, of one kind, are twice as long as others."""
+    alike: dict[tuple[object, ...], list[float]] = {}
+    for record in new.measurements:
+        if record.kind == "network" and record.latency_us is not None and not record.suspect:
+            name = f"{record.labels.get('network', 'a network')} on {record.target}"
+            how = record.labels.get("layout"), record.launch, record.copies
+            alike.setdefault((name, record.signature, *how), []).append(record.latency_us)
+    return [
+        f"{name}: {latency_text(min(us))} and {latency_text(max(us))} contradict each other"
+        for (name, *_), us in alike.items()
+        if max(us) > _TWICE * min(us)
+    ]
 
 
 def _first(sentences: Sequence[str], more: str) -> list[str]:

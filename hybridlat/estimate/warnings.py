@@ -1,4 +1,7 @@
-"""The warnings of an estimate, the worst first: a sentence each, with the command that helps."""
+"""What an estimate warns of, the worst first: a sentence each, with the command that helps.
+
+Also latencies of whole networks that are far from their estimates: a wrong unit, perhaps.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,37 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import cpu
-from hybridlat.estimate.belief import SWITCHED_OFF, Belief, Request
+from hybridlat.errors import HybridlatError
+from hybridlat.estimate.belief import SWITCHED_OFF, Belief, Request, prior_belief
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.predict.source import Origin
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
+from hybridlat.estimate.predict.source import NetworkCells, Origin
 from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.structure import half_width_share
 from hybridlat.schema.target import Target
 
+if TYPE_CHECKING:
+    from hybridlat.store import Store
+    from hybridlat.store.importers import ImportedRecords
+
 MOST_RATIO = 10.0
 """Estimates farther than this from the roofline, either way, are warned of."""
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
+_CONFIDENCE = 0.9  # of the estimate that a given latency is held against
+_FAR = 2.0  # times beyond an end of the interval
+_UNITS = 100.0  # units are a thousand apart, and estimates ten at most
 _NARROW = ("measured", "good")
 _MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
@@ -58,6 +72,44 @@ def sentence(code: WarningCode, text: str, fix: str = "") -> EstimateWarning:
     """A warning whose text is made a sentence."""
     whole = text if text.endswith((".", "?")) else f"{text}."
     return EstimateWarning(code, whole[:1].upper() + whole[1:], fix)
+
+
+def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
+    """``553 ms where 1.05 ms are expected; wrong unit?``, or nothing for a latency that is near.
+
+    ``data`` must not know of the latency yet.
+    """
+    copied_bytes, hash_ = (lambda: one.copied_bytes), (lambda: one.signature)
+    cells = NetworkCells(one.cells, one.texts, one.counts, _CONFIDENCE, copied_bytes, hash_)
+    belief = prior_belief(data, cells)
+    if not belief.posterior.complete or not 0 < belief.posterior.sum_us < math.inf:
+        return ""
+    interval = belief.interval
+    (low_us, high_us), ratio = interval.interval_us, one.latency_us / interval.latency_us
+    if 1 / MOST_RATIO < ratio < MOST_RATIO or low_us / _FAR < one.latency_us < high_us * _FAR:
+        return ""
+    off, hint = max(ratio, 1 / ratio), ""
+    if batch >= MOST_RATIO / _FAR and 1 / _FAR < off / batch < _FAR:
+        hint = f"; of one image, or of all {batch}?"
+    elif off > _UNITS:
+        hint = "; wrong unit?"
+    expected = latency_text(interval.latency_us)
+    return f"{latency_text(one.latency_us)} where {expected} are expected{hint}"
+
+
+def surprises(store: Store, new: ImportedRecords) -> Iterator[str]:
+    """A sentence, or nothing, for each record of a network that ``store`` does not hold yet."""
+    known: dict[Target, TargetData] = {}
+    parts = {(item.target, item.signature): item for item in new.breakdowns}
+    for record in new.measurements:
+        item, text = parts.get((record.target, record.signature)), ""
+        if item is not None and record.latency_us is not None and not record.suspect:
+            data = known.setdefault(record.target, TargetData(record.target, store))
+            batch = item.labels.get("batch", "")
+            with suppress(HybridlatError, KeyError, ValueError):  # of what cannot be estimated
+                one = MeasuredNetwork.of(item, new.signatures, record.latency_us)
+                text = surprise(data, one, int(batch) if batch.isdigit() else 1)
+        yield text and f"{item.network if item else ''} on {record.target}: {text}"
 
 
 def _command(verb: str, request: Request, target: Target, more: str = "") -> str:
