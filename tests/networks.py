@@ -60,6 +60,12 @@ def conv_relu(channels: int = 8, size: int = 16, kernel: int = 3) -> Network:
     return b.network(b.relu(b.conv(b.input((1, 4, size, size)), channels, kernel)))
 
 
+def stem(channels: int = 8, size: int = 16) -> Network:
+    """A few different cells: what takes long with each is done with these."""
+    b = Builder("stem")
+    return b.network(b.conv(b.pool(b.relu(b.conv(b.input((1, 3, size, size)), channels))), 4))
+
+
 def residual_block(channels: int = 8, size: int = 16, blocks: int = 1) -> Network:
     """``blocks`` times relu(x + conv(relu(conv(x)))): each a cell, all alike."""
     b = Builder("residual_block")

@@ -16,7 +16,7 @@ from hybridlat.engines.tensorrt import lowering as tensorrt
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.measuring import plans
 from hybridlat.schema.target import Target
-from tests.networks import classifier
+from tests.networks import stem
 
 FAKE = Path(__file__).with_name("fake_trtexec.py")
 ENGINE = Path(__file__).parents[1] / "fakes" / "board" / "engine_fake.py"
@@ -84,7 +84,7 @@ def make_plan(tmp_path: Path) -> MakePlan:
         runtime: str = "tensorrt", precision: str = "fp32", rounds: int = 1, count: int = 1
     ) -> Path:
         folder = tmp_path / "plan"
-        networks = [(f"net{c}", classifier(c)) for c in range(8, 8 + count)]
+        networks = [(f"net{c}", stem(c)) for c in range(8, 8 + count)]
         target = Target("board", runtime, precision)
         plans.draft_for(networks, target, lower=lower, rounds=rounds).write(folder)
         if runtime == "fake":

@@ -20,7 +20,7 @@ from hybridlat.store import Store
 from tests.board import fake_tensorrt
 from tests.board.conftest import quick
 from tests.cli.shell import call
-from tests.networks import ROOT, classifier
+from tests.networks import ROOT, stem
 
 NEAR = "h100/tensorrt-10.16/fp16"
 FAKE = f"""\
@@ -130,7 +130,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("HYBRIDLAT_STORE", f"{tmp_path}/store.db")
     path = tmp_path / "net.onnx"
-    path.write_bytes(to_onnx(classifier(8), seed=1))
+    path.write_bytes(to_onnx(stem(8), seed=1))
     return path
 
 

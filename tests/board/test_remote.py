@@ -23,7 +23,7 @@ from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.board.conftest import MakePlan
-from tests.networks import classifier
+from tests.networks import stem
 
 
 def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
@@ -114,7 +114,7 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: Mak
 
 
 def test_networks_are_measured_on_a_host_all_in_one_plan(far: Path) -> None:
-    networks = [("a", classifier(8)), ("b", classifier(16))]
+    networks = [("a", stem(8)), ("b", stem(16))]
     lines: list[str] = []
     host = RemoteHost("user@board", on_message=lines.append)
     there = Target.parse("orin/tensorrt-8.6/fp16")
@@ -138,7 +138,7 @@ def test_a_run_that_was_cut_off_is_made_by_another_board_of_the_target(
     lost, target = tmp_path / "lost", Target.parse("orin/tensorrt-8.6/fp16")
     lost.write_text("4")
     monkeypatch.setenv("FAKE_TRTEXEC_LOST", str(lost))
-    networks = [("a", classifier(8))]
+    networks = [("a", stem(8))]
     with Store("sqlite://") as store:
         with pytest.raises(MeasurementError, match="the GPU is lost"):
             measure_on_host(networks, target, store, RemoteHost("user@board", "trtexec"))
@@ -149,14 +149,14 @@ def test_a_run_that_was_cut_off_is_made_by_another_board_of_the_target(
     assert not list(far.parent.glob("user@other/hybridlat-plans/*"))
 
 
-@pytest.mark.parametrize("calls", [2, 14])
+@pytest.mark.parametrize("calls", [2, 9])
 def test_a_run_that_was_cut_off_is_gone_on_with(
     far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     lost, log = tmp_path / "lost", tmp_path / "log"
     lost.write_text(str(calls))
     target = Target.parse("orin/tensorrt-8.6/fp16")
-    host, networks = RemoteHost("user@board", "trtexec"), [("a", classifier(8))]
+    host, networks = RemoteHost("user@board", "trtexec"), [("a", stem(8))]
     with Store("sqlite://") as store:
         monkeypatch.setenv("FAKE_TRTEXEC_LOG", str(log))
         monkeypatch.setenv("FAKE_TRTEXEC_LOST", str(lost))

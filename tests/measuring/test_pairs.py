@@ -29,9 +29,9 @@ from hybridlat.store import Store
 from tests.board.conftest import add_fake_engine, lower
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
 from tests.fakes.plan_backend import LayoutBackend, PlanBackend
-from tests.networks import classifier, encoder_decoder, residual_block
+from tests.networks import classifier, encoder_decoder, residual_block, stem
 
-NETWORK = classifier(8)
+NETWORK = stem(8)
 TARGET = Target("board", "fake-1.0", "fp32")
 
 
