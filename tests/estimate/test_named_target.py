@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat import Predictor
@@ -97,6 +97,7 @@ def test_an_open_version_is_the_newest_on_record(text: str, store: Store) -> Non
 parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
 
 
+@settings(max_examples=20)
 @given(parts, parts, st.sampled_from(["fp32", "amp"]), st.none() | st.integers(1, 64))
 def test_names_on_record_stay_to_the_letter(
     device: str, runtime: str, precision: str, threads: int | None
