@@ -18,6 +18,8 @@ from hybridlat.graph.network import Network
 
 MOST_MIXED = 300_000
 """Colours that rounds through the whole network may mix; stored signatures come from those."""
+MOST_ALIKE = 8
+"""Operators in a row that parallel branches of a sum end in, and are told apart all the same."""
 _ORDERED = frozenset({"Add", "Mul", "Sum"})
 
 
@@ -38,8 +40,7 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
     then what has the fewest weights, so that the last of parallel branches, which engines let add,
     does most. Those that make one of the ``kept`` tensors stay.
     """
-    types, steps = network.types, dict.fromkeys(network.inputs, 0)
-    origins, nodes, is_ordered = dict[str, tuple[int, bytes]](), [*network.nodes], True
+    types, steps, nodes = network.types, dict.fromkeys(network.inputs, 0), [*network.nodes]
     for place, node in enumerate(nodes):
         before = [steps[name] for name in node.inputs if name in steps]
         steps.update(dict.fromkeys(node.outputs, max(before, default=0) + 1))
@@ -48,28 +49,23 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
             continue
         sign = 1 if node.op == "Mul" else -1
         keys = {name: (-types[name].elements, sign * steps[name]) for name in node.inputs}
-        if len({*keys.values()}) == len(keys):
-            inputs = sorted(node.inputs, key=keys.__getitem__)
-        else:
-            origins = origins or _origins(network)
-            inputs = sorted(node.inputs, key=lambda name: (keys[name], origins[name]))
+        origins = {n: _origin(network, n) for n in keys if len({*keys.values()}) < len(keys)}
+        inputs = sorted(node.inputs, key=lambda name: (keys[name], origins.get(name)))
         if inputs != [*node.inputs]:
-            nodes[place], is_ordered = replace(node, inputs=tuple(inputs)), False
-    return network if is_ordered else replace(network, nodes=tuple(nodes))
+            nodes[place] = replace(node, inputs=tuple(inputs))
+    return network if nodes == [*network.nodes] else replace(network, nodes=tuple(nodes))
 
 
-def _origins(network: Network) -> dict[str, tuple[int, bytes]]:
-    """Of each tensor the weights that its maker reads, and a colour by all that it is made from.
-
-    The order of operands decides neither.
-    """
-    origins = {name: (0, digest(network.types[name])) for name in network.inputs}
-    for node in network.nodes:
-        known = [network.constants[name].type for name in node.inputs if name in network.constants]
-        before = sorted(origins[name] for name in node.inputs if name in origins)
-        weights, own = sum(t.elements for t in known), (node.op, node.attributes, known, before)
-        origins.update((name, (weights, digest(*own, i))) for i, name in enumerate(node.outputs))
-    return origins
+def _origin(network: Network, tensor: str, depth: int = MOST_ALIKE) -> tuple[int, bytes]:
+    """The weights that a tensor's maker reads, and a colour by what makes it, so far back."""
+    place = network.producers.get(tensor)
+    if place is None or not depth:
+        return 0, b""
+    node, known = network.nodes[place], network.constants
+    types = [known[name].type for name in node.inputs if name in known]
+    before = [_origin(network, name, depth - 1) for name in node.inputs if name in network.types]
+    own = node.op, node.attributes, types, sorted(before), node.outputs.index(tensor)
+    return sum(type_.elements for type_ in types), digest(*own)
 
 
 def tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
