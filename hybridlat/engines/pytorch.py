@@ -28,7 +28,7 @@ from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
-from hybridlat.onnx_io.facts import bias_origin, has_folded_scale, is_changed
+from hybridlat.onnx_io.facts import bias_origin, simplified
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
@@ -153,9 +153,9 @@ def _scales(net: Network, node: Node, match: Match) -> None:
     exporter has folded the norms, a simplifier has none left to fold. A scale of what a product
     reads, through views, is attention's: one number.
     """
-    if not has_folded_scale(node.inputs, node.outputs) and not (
-        is_changed(node.inputs) and any(_origin(n) == "folded" for n in net.nodes if n.op == "Conv")
-    ):
+    how = simplified(node.inputs, node.outputs)
+    convs = [n for n in net.nodes if n.op == "Conv"] if how == "changed" else []
+    if how != "scaled" and not any(_origin(n) == "folded" for n in convs):
         return
     end = node
     while (below := net.reader(end, "MatMul", "Reshape", "Transpose")) and below.op != "MatMul":

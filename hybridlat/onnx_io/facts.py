@@ -31,22 +31,19 @@ _CHANGED = re.compile(r"_v_\d+$")
 def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """``folded`` (from a norm) or ``own``, as names tell of a convolution's bias; else empty."""
     bias, result = "".join(inputs[2:3]), "".join(outputs[:1])
-    result = name if has_folded_scale(inputs, outputs) else result
+    result = name if simplified(inputs, outputs) == "scaled" else result
     if _NORM_RESULT.match(result) or _FOLDED_BIAS.match(bias):
         return "folded"
     return "own" if _OWN_BIAS.match(bias) else ""
 
 
-def has_folded_scale(inputs: Sequence[str], outputs: Sequence[str]) -> bool:
-    """Whether names tell that a convolution or product holds the scale of a layer behind it."""
+def simplified(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """What names tell of a weight: ``scaled`` by what follows, ``changed``, or empty."""
     weight, result = "".join(inputs[1:2]), "".join(outputs[:1])
     is_named = weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
-    return is_named or weight.endswith("_weight_fused")
-
-
-def is_changed(inputs: Sequence[str]) -> bool:
-    """Whether onnxsim has changed a convolution's weight and bias: by a scale, or by a norm."""
-    return len(inputs) == 3 and all(map(_CHANGED.match, inputs[1:]))
+    if is_named or weight.endswith("_weight_fused"):
+        return "scaled"
+    return "changed" if weight and all(map(_CHANGED.match, inputs[1:])) else ""
 
 
 @dataclass(frozen=True)

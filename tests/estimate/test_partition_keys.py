@@ -42,6 +42,7 @@ TWICE = """g (float[1,1,8,8] x) => (float[1,1,8,8] y) <float[1] k = {{{0}}}>
   {{ p = Pow(x, k)  n = InstanceNormalization(p, k, k)  y = Relu(n) }}"""
 SHADOWED = """g (float[1,4] x, float[1] a, float[1] b) => (float[1,4] y) <float[1] {0} = {{2.0}}>
   {{ m = Mul(x, a)  y = Sub(m, b) }}"""
+PRODUCT = "g (float[4,8] x) => (float[4,8] y) {{ a = MatMul(x, {0})  y = Relu(a) }}"
 FED = """g (float[1,4,8,8] x, float[4,4,3,3] {0}) => (float[1,4,6,6] y) {{ y = Conv(x, {0}) }}"""
 
 
@@ -73,6 +74,9 @@ PAIRS = {
     "which input has a value": [model(SHADOWED.format(name)) for name in "ab"],
     "a bias of its own, or folded": [biased(n) for n in ("conv.bias", "onnx::Conv_12")],
     "a folded norm's result": [biased("conv.bias", name) for name in ("conv2d", "getitem_1")],
+    "how a product is simplified": [
+        model(PRODUCT.format(n), {n: (1, [8, 8])}) for n in ("_v_3", "fc_weight_fused")
+    ],
     "the name in a warning": [nonzero(n) for n in ("first", "second")],
     "an input in a warning": [model(FED.format(n)) for n in ("w", "weight")],
 }
