@@ -52,8 +52,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     is the same cell. ``channels_last`` is the layout of inputs, as some sources of timings have it.
     """
     compiled = target.engine == "torch-compile"
-    calls = (*rules.CALLS, each(CONTRACTING, _scales), *(() if compiled else rules.EAGER))
-    passes = (*rules.MOVES, each("Gemm", _scales), *FORMS, *calls)
+    passes = (*rules.MOVES, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)

@@ -27,7 +27,7 @@ from hybridlat.engines.fusion.patterns import (
     twins,
     views,
 )
-from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
+from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.symmetry import with_ordered_operands
 
@@ -57,31 +57,14 @@ MOVES: tuple[Pass, ...] = (each("Transpose", still), each("Reshape", views))
 """What moves nothing."""
 CALLS: tuple[Pass, ...] = (
     *MOVES,
-    (frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Sigmoid"}), twins),
+    each("Conv", uneven_pads),
+    (frozenset(["Pad", "MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Sigmoid"]), twins),
     each("Split", chunks),
     each("GroupNormalization", group_norms),
     each("Add Mul", neutral),
     each("Where", _guards),
 )
 """What a module calls, where files say it otherwise."""
-EAGER: tuple[Pass, ...] = (each("Conv", uneven_pads),)
-"""What is a call of its own where nothing is compiled."""
-
-
-def behind_norm(producer: Group, consumer: Group) -> bool:
-    """The consuming operator scales or shifts what the producing normalisation makes."""
-    return when.by_constant(producer, consumer) and consumer.ops[0] not in producer.ops
-
-
-def in_attention(producer: Group, consumer: Group) -> bool:
-    """What the consumer makes goes through a softmax, scaled and masked or not, into a product."""
-    readers = consumer.consumers
-    if len(readers) != 1 or consumer.gives_out:
-        return False
-    op = readers[0].ops[0]
-    if op == "MatMul":
-        return consumer.ops[-1] == "Softmax"
-    return op in ("Mul", "Div", "Add", "Softmax") and in_attention(consumer, readers[0])
 
 
 # fmt: off
@@ -90,13 +73,13 @@ COMPOSITES: tuple[Rule, ...] = (
     Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
     Fuse("Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
     Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
-    Fuse("InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
-    Fuse("InstanceNormalization", "Add", "aten::group_norm", behind_norm),
+    Fuse("InstanceNormalization", "Mul", "aten::group_norm", when.behind_norm),
+    Fuse("InstanceNormalization", "Add", "aten::group_norm", when.behind_norm),
     Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
-    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, in_attention), "Scores", match_policy="every", since="2.0"),
-    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, in_attention), "Scores", since="2.0"),
-    Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Scores", since="2.0"),
-    Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Attention", since="2.0"),
+    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
+    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.in_attention), "Scores", since="2.0"),
+    Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Scores", since="2.0"),
+    Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Attention", since="2.0"),
     Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
 )
 # fmt: on
@@ -123,30 +106,14 @@ NORM = f"Softmax LogSoftmax {_NORMS}"
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 
-def same_elements(producer: Group, consumer: Group) -> bool:
-    """Both groups make as many elements: one loop can do both."""
-    return producer.output.elements == consumer.output.elements
-
-
-def reads_what_it_reduced(producer: Group, consumer: Group) -> bool:
-    """The consumer runs over the elements that the producer has reduced along one axis."""
-    source = next((n for n in producer.nodes[-1].inputs if n in consumer.network.types), "")
-    if not source:
-        return False
-    read, made = consumer.network.types[source], consumer.output
-    kept = producer.output.shape
-    reduced = sum(a != b for a, b in zip(read.shape, kept, strict=False))
-    return made.elements == read.elements and len(kept) == len(read.shape) and reduced == 1
-
-
 # fmt: off
 INDUCTOR: tuple[Rule, ...] = (
-    Fuse(_GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(same_elements, when.only_reader), "Generated", match_policy="every"),
-    Fuse(WINDOW, _GENERATED, "one loop", all_of(when.only_reader, same_elements), "Window"),
-    Fuse("Window", _GENERATED, "one loop", all_of(when.only_reader, same_elements)),
+    Fuse(_GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(when.same_elements, when.only_reader), "Generated", match_policy="every"),
+    Fuse(WINDOW, _GENERATED, "one loop", all_of(when.only_reader, when.same_elements), "Window"),
+    Fuse("Window", _GENERATED, "one loop", all_of(when.only_reader, when.same_elements)),
     Fuse(_GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", when.only_reader, "Reduction", match_policy="every"),
-    Fuse(f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(when.only_reader, same_elements), "Reduction"),
-    Fuse(f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(when.only_reader, same_elements)), "Reduction"),
+    Fuse(f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(when.only_reader, when.same_elements), "Reduction"),
+    Fuse(f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(when.reads_what_it_reduced, all_of(when.only_reader, when.same_elements)), "Reduction"),
 )
 # fmt: on
 

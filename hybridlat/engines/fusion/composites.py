@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, whole_numbers
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
@@ -188,8 +188,9 @@ def attentions(net: Network, node: Node, match: Match) -> None:
         return
     scale = Constant(TensorType(net.types[y].dtype, (1,)))
     k = match.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
-    q = match.add("Mul", (q,), (*rows, size), scale)
-    k = match.add("Mul", (k,), (*heads, size, length), scale)
+    if node.attribute("scale") != 1:
+        q = match.add("Mul", (q,), (*rows, size), scale)
+        k = match.add("Mul", (k,), (*heads, size, length), scale)
     scores = match.add("MatMul", (q, k), (*rows, length))
     for mask in masks:
         scores = match.add("Add", (scores, mask), (*rows, length))
@@ -240,24 +241,27 @@ def group_norms(net: Network, node: Node, match: Match) -> None:
 
 
 def uneven_pads(net: Network, node: Node, match: Match) -> None:
-    """A convolution that pads one side more is a Pad before it, the one that others read if any."""
+    """A convolution that pads one side more is a Pad before it."""
     x, pads = node.inputs[0], node.sizes("pads") or ()
     before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-    if before == behind:
-        return
-    put = whole_numbers(0, 0, *before, 0, 0, *behind)
-    padded = next((out for i in net.consumers[x] for out in _padded(net, net.nodes[i], put)), "")
-    if not padded:
+    if before != behind:
         grown = map(sum, zip(net.types[x].shape[2:], before, behind, strict=True))
-        padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), put)
-    inputs = (padded, *node.inputs[1:])
-    match.put(replace(node.with_attributes("pads"), inputs=inputs))
+        sizes = whole_numbers(0, 0, *before, 0, 0, *behind)
+        padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), sizes)
+        match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
 
 
-def _padded(net: Network, node: Node, sizes: Constant) -> tuple[str, ...]:
-    """What an operator makes, if it puts zeros of these sizes around."""
-    known = [net.constants.get(name) for name in node.inputs[1:]]
-    return node.outputs if (node.op, node.attributes, known) == ("Pad", (), [sizes]) else ()
+def own_pads(net: Network, node: Node, match: Match) -> None:
+    """Zeros around what a convolution reads are its own padding."""
+    pad = net.maker(node.inputs[0], "Pad")
+    sizes = net.constant(pad, 1) if pad and not pad.attributes and len(pad.inputs) < 3 else None
+    values = cast("tuple[int, ...]", sizes.values or ()) if sizes else ()
+    axes = len(values) // 2
+    around = (*values[2:axes], *values[axes + 2 :])
+    if pad and around and min(values) >= 0 and sum(around) == sum(values):
+        own = node.sizes("pads") or (0,) * len(around)
+        padded = node.with_attributes(pads=tuple(map(int.__add__, own, around)))
+        match.put(replace(padded, inputs=(pad.inputs[0], *node.inputs[1:])))
 
 
 COMPOSITES: tuple[Pass, ...] = (

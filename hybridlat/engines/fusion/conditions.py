@@ -65,3 +65,35 @@ def gates_itself(producer: Group, consumer: Group) -> bool:
 def reads_two(producer: Group, consumer: Group) -> bool:
     """Both operands of the consuming operator are activations."""
     return len(set(consumer.data)) == 2
+
+
+def behind_norm(producer: Group, consumer: Group) -> bool:
+    """The consuming operator scales or shifts what the producing normalisation makes."""
+    return by_constant(producer, consumer) and consumer.ops[0] not in producer.ops
+
+
+def in_attention(producer: Group, consumer: Group) -> bool:
+    """What the consumer makes goes through a softmax, scaled and masked or not, into a product."""
+    readers = consumer.consumers
+    if len(readers) != 1 or consumer.gives_out:
+        return False
+    op = readers[0].ops[0]
+    if op == "MatMul":
+        return consumer.ops[-1] == "Softmax"
+    return op in ("Mul", "Div", "Add", "Softmax") and in_attention(consumer, readers[0])
+
+
+def same_elements(producer: Group, consumer: Group) -> bool:
+    """Both groups make as many elements: one loop can do both."""
+    return producer.output.elements == consumer.output.elements
+
+
+def reads_what_it_reduced(producer: Group, consumer: Group) -> bool:
+    """The consumer runs over the elements that the producer has reduced along one axis."""
+    source = next((n for n in producer.nodes[-1].inputs if n in consumer.network.types), "")
+    if not source:
+        return False
+    read, made = consumer.network.types[source], consumer.output
+    kept = producer.output.shape
+    reduced = sum(a != b for a, b in zip(read.shape, kept, strict=False))
+    return made.elements == read.elements and len(kept) == len(read.shape) and reduced == 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPOSITES, attentions
+from hybridlat.engines.fusion.composites import COMPOSITES, attentions, own_pads
 from hybridlat.engines.fusion.patterns import (
     Match,
     Pass,
@@ -24,6 +24,7 @@ from hybridlat.engines.fusion.patterns import (
     whole_numbers,
 )
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.onnx_io.facts import simplified
 
 _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
@@ -59,7 +60,7 @@ def _slices(net: Network, node: Node, match: Match) -> None:
 
 
 def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
-    """Slices that together are all of a tensor are one Split, unless a sum computes one itself."""
+    """Slices that together are all of a tensor are one Split, unless a sum of tensors reads one."""
     parts: dict[tuple[str, int], dict[int, tuple[int, Node]]] = {}
     for node in nodes:
         if len(cut := _cuts(net, node)) == 1:
@@ -70,7 +71,8 @@ def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         ends, members = zip(*[cuts[start] for start in starts], strict=True)
         if starts[0] or (*starts[1:], net.types[source].shape[axis]) != ends:
             continue
-        if not any(net.reader(member, "Add", "Sum") is not None for member in members):
+        sums = [net.reader(member, "Add", "Sum") for member in members]
+        if not any(n is not None and net.types.keys() >= {*n.inputs} for n in sums):
             name = f"{members[0].outputs[0]}/split"
             outputs = tuple([member.outputs[0] for member in members])
             attributes = (("axis", axis),) if axis else ()
@@ -211,6 +213,20 @@ def _flat_products(net: Network, node: Node, match: Match) -> None:
     match.view(result, made)
 
 
+def _joined_products(net: Network, node: Node, match: Match) -> None:
+    """Products of one tensor that onnxsim has joined, as it names the weight, are several."""
+    product = net.maker(node.inputs[0], "MatMul")
+    weight = net.constant(product, 1) if product else None
+    is_last = node.attribute("axis", 0) == len(net.type_of(node.inputs[0]).shape) - 1
+    if product and weight and is_last and simplified(product.inputs, ()) == "changed":
+        match.members = (product, node)
+        for made in filter(None, node.outputs):
+            name, size = f"{made}/weight", net.types[made].shape[-1]
+            part = replace(product, inputs=(product.inputs[0], name), outputs=(made,))
+            put = Constant(weight.type._replace(shape=(*weight.type.shape[:-1], size)))
+            match.put(part, **{name: put})
+
+
 def _products(net: Network, node: Node, match: Match) -> None:
     """A product of a matrix with a weight is a Gemm with a weight that is not turned.
 
@@ -242,6 +258,7 @@ def _resizes(net: Network, node: Node, match: Match) -> None:
 
 
 FORMS: tuple[Pass, ...] = (
+    each("Conv", own_pads),
     each("Attention", attentions),
     each("GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("ReduceSum", _sums),
@@ -250,6 +267,7 @@ FORMS: tuple[Pass, ...] = (
     each("Reshape", views),
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
+    each("Split", _joined_products),
     *COMPOSITES,
     each("Add", norms),
     each("LayerNormalization InstanceNormalization", _plain_norms),

@@ -259,7 +259,8 @@ def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     first = dict[tuple[object, ...], str]()
     for node in nodes:
         made = node.outputs[0]
-        kept = first.setdefault((node.op, node.attributes, node.inputs, node.outputs[1:]), made)
+        read = [getattr(net.constants.get(name), "values", None) or name for name in node.inputs]
+        kept = first.setdefault((node.op, node.attributes, *read, node.outputs[1:]), made)
         if kept != made and made not in net.outputs:
             match = Match(net, node)
             match.skip(kept)

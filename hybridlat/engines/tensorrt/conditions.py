@@ -65,20 +65,6 @@ def before_generated(producer: Group, consumer: Group) -> bool:
     return consumer.gives_out or any(map(_is_averaged, (consumer, *passed_on)))
 
 
-def only_convolutions_read(producer: Group, consumer: Group) -> bool:
-    """Every reader of the consumer is a convolution, and it is not given out."""
-    readers = consumer.consumers
-    return bool(readers) and not consumer.gives_out and all(r.kind == "Conv" for r in readers)
-
-
-def pads_zeros(producer: Group, consumer: Group) -> bool:
-    """The consuming Pad adds zeros."""
-    node = consumer.first
-    value = consumer.network.constant(node, 2)
-    is_zero = value is None or not any(value.values or ())
-    return is_zero and node.attribute("mode", "constant") == "constant"
-
-
 def layout_unchanged(producer: Group, consumer: Group) -> bool:
     """The bytes stay as they are.
 

@@ -66,7 +66,6 @@ _adds_up = all_of(trt.is_half, when.only_reader, when.holds("Add", "Sum"))
 RULES: tuple[Rule, ...] = (
     # upper operators or kinds, lower ones, reason, condition, kind that it makes
     Eliminate("Identity Dropout", "do nothing at inference"),
-    Eliminate("Pad", "zeros around a convolution's input are its own padding", all_of(trt.pads_zeros, trt.only_convolutions_read)),
 
     # Patterns that count as one operator below.
     Fuse("BatchNormalization", "Mul", "one scale and shift per channel", when.by_constant, "Affine"),
