@@ -16,8 +16,8 @@ from hybridlat.report.units import NOTHING, answer_text, fps_text, percent_text
 from hybridlat.schema.estimate import Estimate
 
 Over = Literal["batch", "size", "width"]
-_FLAT, _STEEP = 0.02, 1.5
-_KNEE = 0.9  # of the best throughput
+_FLAT, _STEEP, _KNEE = 0.02, 1.5, 0.9  # the knee is of the best throughput
+_POWERS = {"batch": 1.0, "size": 2.0, "width": 1.5}  # of work; memory goes with width, sums twice
 _KINDS = {"flat": "slower", "reverse": "slower", "step": "warn"}  # of cells of a table
 
 
@@ -37,17 +37,17 @@ class Sweep:
         """What each value costs more than the one before it; the first is ``start``.
 
         ``flat``: less than 2 %, so that the lower value saves nothing. ``reverse``: it is faster.
-        ``step``: half as much again as the whole curve rises, for so much more. ``knee``, over
-        batches: the first with nine tenths of the best throughput. Else ``slope``. Most of an
-        interval is common to all values, so that steps are surer than it is wide.
+        ``step``: half as much again for the work that is added as along the whole curve. ``knee``,
+        over batches: the first with nine tenths of the best throughput. Else ``slope``. Most of
+        an interval is common to all values, so that steps are surer than it is wide.
         """
         points = [(x, one.latency_us or math.nan) for x, one in self.estimates.items()]
-        (low, low_us), (high, high_us) = points[0], points[-1]
-        whole = math.log(high_us / low_us) / math.log(high / low) if high > low else 0.0
+        power, (first, first_us), (last, last_us) = _POWERS[self.over], points[0], points[-1]
+        whole_us = (last_us - first_us) / (last**power - first**power or 1.0)
         kinds = ["start"]
         for (a, a_us), (b, b_us) in pairwise(points):
-            rise, power = b_us / a_us - 1, math.log(b_us / a_us) / math.log(b / a)
-            steep = power > _STEEP * max(whole, 0.1)
+            rise, rise_us = b_us / a_us - 1, (b_us - a_us) / (b**power - a**power)
+            steep = rise_us > _STEEP * whole_us
             kind = "reverse" if rise < -_FLAT else "flat" if rise < _FLAT else "slope"
             kinds.append("step" if kind == "slope" and steep else kind)
         rates = [one.throughput_per_s or 0.0 for one in self.estimates.values()]
