@@ -140,7 +140,10 @@ class Player:
         elif kind == "busy":
             times = math.exp(self.random.uniform(math.log(1.3), math.log(4.0)))
         elif kind == "size":
-            how = {"shapes": image_shapes(opened, choice(SIZES))}
+            with suppress(HybridlatError):  # sides that would not be whole are drawn again
+                how = {"shapes": image_shapes(opened, choice(SIZES))}
+            if not how:
+                return None
         elif kind == "host copies":
             rate, start_us = choice(COPIED)
             added_us = copied_bytes(opened.network()) / rate / 1e3 + start_us

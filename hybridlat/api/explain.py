@@ -27,7 +27,7 @@ from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.measuring.tables import plain_name
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect, check_of
-from hybridlat.report.units import count_text, latency_text
+from hybridlat.report.units import count_text, latency_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import number_of
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
 PRIORS: Mapping[str, float] = shipped_table("explain")["priors"]
-_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_BATCHES = tuple(2**power for power in range(9))  # published tables go to 256
 _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 1024, 1280)
 # A network is slowed by no more than one of these, each as likely: the more, the rarer.
 _SLOWER = {"clock": (1.4, 2.0), "busy": (1.4, 2.0, 4.0, 8.0)}
 _OPTIONS = (0.25, 8.0)  # what an option of a run may do to it
-_STEADY_BUSY = 0.25  # a program beside it seldom slows every run alike
+_STEADY, _STEADY_BUSY = 0.95, 0.25  # a program beside it seldom slows every run alike
 _NOTED = 0.01  # copies of less are no circumstance
 _AXES = {"batch": slice(1), "size": slice(2, None)}
 _FIXED = 0.5  # a file that is fixed to what it runs at runs at no other: of another export's number
@@ -155,7 +155,8 @@ def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) 
 
     Kinds that the file is ``fixed`` against are rarer; ``z`` is the interval's quantile.
     """
-    priors = {**PRIORS, "busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
+    is_steady = (run.log.least_us or 0.0) > _STEADY * run.gpu_us
+    priors = {**PRIORS, "busy": PRIORS["busy"] * (_STEADY_BUSY if is_steady else 1.0)}
     suspects = []
     for kind, prior in priors.items():
         alike = [case for case in cases if case.kind == kind not in run.settled]
@@ -175,7 +176,7 @@ def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) 
 def _case(kind: str, text: str, estimate: Estimate) -> _Case:
     low_us, high_us = estimate.low_us or 0.0, estimate.finite_high_us or 0.0
     if not estimate.latency_us or not 0 < low_us <= high_us:
-        raise InputError(f"{estimate.network} has no latency on {estimate.target} to compare with")
+        raise InputError(f"{estimate.network} cannot be compared with: {why_untrusted(estimate)}")
     spread = math.log(high_us / low_us) / 2 / normal_quantile(estimate.confidence)
     return _Case(kind, text, estimate.latency_us, math.hypot(spread, _LEAST_SD))
 

@@ -24,7 +24,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers.cells import Refusal, target_of
 from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, text_of
 
-_BOUND, _STEADY, _SAME_CLOCK = 0.8, 0.95, 1.05
+_BOUND, _SAME_CLOCK = 0.8, 1.05
 REPLAYED = "replayed from a CUDA graph"
 
 
@@ -58,11 +58,6 @@ class Run:
         """The time of enqueueing, where the GPU waits for it; else 0."""
         us = 0.0 if self.log.labels.get("note") else self.log.medians_us.get("Enqueue Time", 0.0)
         return us if us > _BOUND * self.gpu_us else 0.0
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the quickest run is hardly quicker than the median."""
-        return (self.log.least_us or 0.0) > _STEADY * self.gpu_us
 
     @property
     def settled(self) -> set[str]:

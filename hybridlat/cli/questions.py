@@ -8,8 +8,8 @@ import click
 
 import hybridlat
 from hybridlat.cli.options import command
-from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
-from hybridlat.report.explain import layers_of
+from hybridlat.cli.output import OVER, UNTRUSTED, Run, aside, console, print_json
+from hybridlat.report.explain import layers_of, read_layers
 from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
 
@@ -39,8 +39,8 @@ def recommend(run: Run) -> int:
         raise click.UsageError("Give one budget: --fps or --max-latency.")
     how = dict([run.budget or ("fps", run.fps)])
     how |= run.among("precision store batch shapes confidence")
-    with ProgressShown().at("looking at every GPU"):
-        estimates = hybridlat.recommend(run.network, run.pattern, **how)
+    run.on_message(f"looking at every target that fits {run.pattern!r}")
+    estimates = hybridlat.recommend(run.network, run.pattern, **how)
     kept = [one for one in estimates if one.verdict != "over"]
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]
@@ -76,17 +76,17 @@ def explain(run: Run) -> int:
 
     Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
     """
-    sizes = run.among("batch shapes")
+    sizes, layers = run.among("batch shapes"), run.layers and read_layers(run.layers)
     with run.opened(run.target, measure="never") as (predictor, shown):
         shown.at(f"explaining {run.network}")
         predictor.give(run.latencies, **sizes)
         explanation = predictor.explain(run.network, run.measured, **sizes)
-    profile = None if run.layers is None else layers_of(explanation.estimate, run.layers)
+    profile = layers and layers_of(explanation.estimate, layers)
     if run.as_json:
         print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
     else:
         click.echo(str(explanation))
-        if profile is not None:
+        if profile:
             click.echo()
             profile.table().print(console())
     return UNTRUSTED if explanation.verdict == "not explained" else 0

@@ -22,7 +22,7 @@ from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import count_text, part_text, visible
 from hybridlat.schema.target import Target
 
-_LIKELY = 0.05
+_LIKELY, _LIKELIER = 0.05, 0.5
 _CHECKS: Mapping[str, Any] = shipped_table("explain")["checks"]
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
 _OF_CELL = ("signature", "ops", "nodes")
@@ -125,14 +125,13 @@ class Explanation:
         titles = Column("probability", right=True), Column("circumstance", wraps=True)
         return Table([*titles, Column("would take", right=True)], rows)
 
-    def checks(self) -> list[str]:
-        """What tells the suspects apart, a line each."""
-        return [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
-
     def headline(self) -> str:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
-        words = {"normal": "within the interval", "explained": self.cause.text}
+        first, *others = self.suspects
+        is_open = self.cause is first and first.probability < _LIKELIER
+        reason = " or ".join([self.cause.text, *(one.text for one in others[:1] if is_open)])
+        words = {"normal": "within the interval", "explained": reason}
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
         return visible(
@@ -142,8 +141,8 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        table = printed(self.table().print)
-        return "\n".join([self.headline(), table, "", *self.checks()]).rstrip()
+        checks = [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
+        return "\n".join([self.headline(), printed(self.table().print), "", *checks]).rstrip()
 
 
 @dataclass(frozen=True)
@@ -184,28 +183,29 @@ class Layers:
         return Table([*titled(*titles, right=True), *titled("where", "what", wraps=True)], rows)
 
 
-def layers_of(estimate: Estimate, file: str) -> Layers:
-    """What ``trtexec --exportProfile`` wrote; a layer is of the first operator that it names."""
+def read_layers(file: str) -> dict[str, float]:
+    """What ``trtexec --exportProfile`` wrote: the time of each layer in µs; else InputError."""
     try:
-        read = json.loads(read_bytes(Path(file)))
         layers = defaultdict[str, float](float)
-        for one in (entry for entry in read if "averageMs" in entry):
+        for one in (entry for entry in json.loads(read_bytes(Path(file))) if "averageMs" in entry):
             layers[str(one["name"])] += 1e3 * one["averageMs"]
         if not layers or not all(0 <= us < math.inf for us in layers.values()):
             raise ValueError("each has a name and averageMs, a time from 0 up")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"{file} holds no layers of trtexec --exportProfile: {error}") from error
+    return layers
+
+
+def layers_of(estimate: Estimate, layers: Mapping[str, float]) -> Layers:
+    """The ``layers`` of a profile by our cells; one is of the first operator that it names."""
     owner = {name: i for i, cell in enumerate(estimate.cells) for name in cell.nodes}
     cells: dict[int, float] = {}
     moved, others = dict[str, float](), dict[str, float]()
     for name, us in layers.items():
+        known = (owner[part] for part in map(str.strip, _SPLIT.split(name)) if part in owner)
         if any(word in name.lower() for word in _MOVES):
             moved[name] = us
-            continue
-        at = next(
-            (owner[part.strip()] for part in _SPLIT.split(name) if part.strip() in owner), None
-        )
-        if at is None:
+        elif (at := next(known, None)) is None:
             others[name] = us
         else:
             cells[at] = cells.get(at, 0.0) + us

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,9 +19,9 @@ from hybridlat.cli.questions import explain, sweep
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io.file import shipped_networks
-from hybridlat.report.explain import layers_of
-from hybridlat.report.sweep import Over
-from tests.cli.shell import run
+from hybridlat.report.explain import read_layers
+from hybridlat.report.sweep import Over, Sweep
+from tests.cli.shell import call, run
 
 L4, ORIN, T4 = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16", "t4/tensorrt/fp16"
 CPU, SMALL = "epyc-26-2/onnxruntime-1.31/fp32/1t", {"input": (1, 3, 160, 160)}
@@ -48,13 +49,18 @@ def test_a_sweep_over_widths_is_a_curve_in_every_form(tmp_path: Path) -> None:
     assert latencies[-1] == pytest.approx(whole.latency_us)
 
 
-def test_a_sweep_over_batches_finds_the_knee_of_the_throughput() -> None:
+def test_a_sweep_finds_the_knee_of_the_throughput_and_calls_no_bend_a_step() -> None:
     curve = Predictor(L4).sweep("mobilenetv2_100", "batch", [1, 2, 4, 8, 16, 32])
     rates = [one.throughput_per_s or 0.0 for one in curve.estimates.values()]
     knee = curve.steps.index("knee")
     assert rates[knee] >= 0.9 * max(rates) > max(rates[:knee]) and curve.steps.count("knee") == 1
     assert "knee" in str(curve) and "next that saves" not in str(curve)
     assert [estimate.batch for estimate in curve.estimates.values()] == [1, 2, 4, 8, 16, 32]
+    bends: Any = (("batch", 1, 0), ("size", 2, 0), ("size", 2, 450), ("width", 1, 0))
+    for over, power, more_us in bends:  # beside launches, a constant
+        us = {float(x): 90.0 + 9 * x**power + more_us * (x > 6) for x in range(2, 9)}
+        steps = Sweep(over, {x: replace(curve.estimates[1], latency_us=us[x]) for x in us}).steps
+        assert [i for i, kind in enumerate(steps) if kind == "step"] == [5] * bool(more_us)
 
 
 def test_sizes_that_a_file_cannot_have_are_left_out_with_the_reason() -> None:
@@ -103,13 +109,17 @@ def test_a_normal_latency_and_two_that_nothing_explains() -> None:
         ("precision", L4, lambda: Predictor("l4/tensorrt/fp32").predict("resnet50")),
         ("power mode", ORIN, lambda: Predictor("orin-nano-7w/tensorrt/fp16").predict("vgg19")),
         ("size", CPU, lambda: Predictor(CPU).predict("resnet18", shapes=SMALL)),
+        ("batch", L4, lambda: Predictor(L4).predict("resnet18", batch=256)),
     ],
 )
 def test_a_known_circumstance_is_among_the_suspects(kind: str, target: str, planted: Any) -> None:
     """Which of them comes first, is no matter of a test: the guide says how often it is right."""
     network = {"precision": "resnet50", "power mode": "vgg19"}.get(kind, "resnet18")
     latency_us = planted().latency_us
-    suspects = {one.kind: one for one in explained(network, target, latency_us).suspects}
+    answer = explained(network, target, latency_us)
+    is_open = answer.verdict == "explained" and answer.suspects[0].probability < 0.5
+    assert (answer.suspects[1].text in answer.headline()) == is_open
+    suspects = {one.kind: one for one in answer.suspects}
     low_us, high_us = suspects[kind].interval_us
     assert low_us < latency_us < high_us and suspects[kind].check
 
@@ -264,7 +274,8 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     for text in ('{"a": 1}', *(f'[{{"name": "a", "averageMs": {one}}}]' for one in odd)):
         Path("p.json").write_text(text)
         with pytest.raises(InputError, match="holds no layers"):
-            layers_of(estimate, "p.json")
+            read_layers("p.json")
+    assert "p.json holds no" in call("explain", "none.onnx", *words[1:], code=2).err  # read first
 
 
 def test_ratios_are_narrower_than_the_two_intervals() -> None:
