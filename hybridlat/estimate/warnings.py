@@ -43,7 +43,6 @@ _UNITS = 100.0  # units are a thousand apart, and estimates ten at most
 _NARROW = ("measured", "good")
 _MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
-_BUILD_S = 20.0  # of a cell under TensorRT, and of getting started there: a guess
 
 
 def warnings_of(
@@ -64,7 +63,7 @@ def warnings_of(
         *[sentence("model-unreadable", text) for text in data.model_warnings],
         *([] if belief.exact is not None else _of_predictions(request, data, belief, estimate)),
         *_of_pace(data),
-        *(_ways_to_measure(request, data.target, plan) if plan is not None else ()),
+        *(_ways_to_measure(request, data.target, plan) if plan and not estimate.left_out else ()),
     )
 
 
@@ -264,22 +263,19 @@ def _ways_to_measure(
         fix = f"hybridlat import TABLE.csv --nets DIR --target {target}"
         yield sentence("cannot-measure", text, fix)
         return
-    count = len(plan.positions)
-    cells = count_text(count, "cell")
-    boards = _is_planned(target)
-    seconds = plan.cost_s + (_BUILD_S * (count + 1) if boards else 0.0)
-    cost = f"about {seconds / 60:.0f} min" if seconds >= 30 else "some seconds"
-    narrower = f"would narrow this to about ±{max(100 * plan.half_width_share, 1):.0f} %"
-    here = target.device == cpu().name
-    if boards:
-        text = f"measuring {cells} over ssh, {cost}, {narrower}"
-        fix = _command("measure", request, target, " --host USER@HOST")
+    if _is_planned(target):  # there it is measured whole, in no more time than its cells
+        text = "measuring it over ssh, some minutes, takes the place of this estimate"
+        fix = _command("measure", request, target, " --network --host USER@HOST")
         yield sentence("to-measure", text, fix)
-        folder = _command("plan", request, target, " -o plan")
+        folder = _command("plan", request, target, " --network -o plan")
         yield sentence("plan", "or take a folder there and run it", folder)
-    elif here and request.why_not != SWITCHED_OFF:
+        return
+    here = target.device == cpu().name
+    if here and request.why_not != SWITCHED_OFF:
         yield sentence("cannot-measure", f"nothing was measured: {request.why_not}")
     else:
         there = "" if here else f" on {target.device}"
-        text = f"measuring {cells}{there}, {cost}, {narrower}"
+        cost = f"about {plan.cost_s / 60:.0f} min" if plan.cost_s >= 30 else "some seconds"
+        text = f"measuring {count_text(len(plan.positions), 'cell')}{there}, {cost}, would narrow "
+        text += f"this to about ±{max(100 * plan.half_width_share, 1):.0f} %"
         yield sentence("to-measure", text, _command("predict", request, target))

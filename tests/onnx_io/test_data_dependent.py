@@ -8,6 +8,7 @@ import pytest
 from hybridlat import Predictor
 from hybridlat.cli.measure import as_object
 from hybridlat.engines import registry
+from hybridlat.errors import InputError
 from hybridlat.estimate.partition import partition_network
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.target import Target
@@ -55,9 +56,14 @@ def test_convolutions_behind_the_data_leave_no_upper_end(tmp_path: Path) -> None
         k = Gather(rows, j)  y = MatMul(k, v) }""")
     with Predictor("l4/tensorrt-8.6/fp16", store=str(tmp_path / "s.db"), measure="never") as one:
         estimate = one.predict(made)
+        with pytest.raises(InputError, match="1 of its convolutions and products without"):
+            one.explain(made, 1e3)
+        graph = model("g (float[6,4] n, float[8,4] e) => (float y, float z) {y=Relu(n) z=Relu(e)}")
+        assert one.predict(graph).batch == 1  # rows of nodes and edges
     assert estimate.interval_us is not None and estimate.interval_us[1] == math.inf
     assert (estimate.grade, estimate.supported, estimate.trusted) == (None, False, False)
-    assert estimate.batch == 1 and "1 MatMul" in str(estimate.warnings)
+    notes = str(estimate.warnings)
+    assert estimate.batch == 1 and "1 MatMul" in notes and "to-measure" not in notes
 
 
 BRANCH = """g (float[4] x, float[4] other) => (float[n] y) <int64[1] row = {0}>
@@ -93,14 +99,10 @@ def test_what_has_one_size_whatever_the_data_is_part_of_the_network() -> None:
     for target in ("here/onnxruntime-1.31/fp32/1t", "l4/tensorrt-10.3/fp16", "l4/torch-2.4/fp32"):
         lowered = registry.lower(network, Target.parse(target))
         assert any("NonZero" in w and "5 operators behind it" in w for w in lowered.warnings)
-
-
-def test_what_only_looks_dependent_is_kept() -> None:
-    """NonZero of a constant has a size like any other."""
     made = model("""g (float[4] x) => (float[2] y) <int64[4] k = {1,0,1,0}, int64[1] row = {0}>
       { i = NonZero(k)  j = Squeeze(i, row)  p = Gather(x, j)  y = Relu(p) }""")
     network = read_network(made)
-    assert (ops(network), network.left_out) == (["Gather", "Relu"], ())
+    assert (ops(network), network.left_out) == (["Gather", "Relu"], ())  # NonZero of a constant
 
 
 @pytest.mark.parametrize("target", ["epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt-8.6/fp16"])
