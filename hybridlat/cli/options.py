@@ -190,11 +190,8 @@ _NAMED: Mapping[str, Declared] = {
         help="Also write its rows as CSV; - for standard output.", **_FILE),
     "every_cell": option(
         "--all", "every_cell", group=OUTPUT,
-        help="Show every cell, the memory, how to check it, and every operator that is not run.",
+        help="Show every cell, how to check it, every operator that is not run; predict: memory.",
         **_FLAG),
-    "every_difference": option(
-        "--all", "every_cell", group=OUTPUT,
-        help="Show every cell, how to check it, and every operator that is not run.", **_FLAG),
     "every_row": option("--all", "every_row", group=OUTPUT, help="Show every row.", **_FLAG),
     "cells": option(
         "--cells", "what", group=WHAT, flag_value="cells",

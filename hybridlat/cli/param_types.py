@@ -185,6 +185,8 @@ class OutputFile(click.Path):
             self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)
         if text.lower().endswith(".onnx"):  # of a word forgotten: it would be overwritten
             self.fail(f"{text!r} is the name of a network: write a page or table beside it", param)
+        if not Path(text).parent.is_dir():  # else it is seen when all is worked out
+            self.fail(f"there is no folder {str(Path(text).parent)!r}: make it first", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -181,7 +181,7 @@ def doubt_of(estimate: Estimate) -> tuple[int, str]:
 
 @command(
     "networks targets device threads store batch shape tolerance confidence measure",
-    "known max_slower json html every_difference",
+    "known max_slower json html every_cell",
 )
 def compare(run: Run) -> int:
     """Compare networks: which is faster, by how much, and which cells make the difference.

@@ -110,7 +110,7 @@ def test_a_known_network_is_a_table_or_one_document_and_a_page(tmp_path: Path) -
     assert [document[name] for name in ("format", "network", "target")] == [1, "a.onnx", FAKE]
     assert document["interval_us"][0] <= document["latency_us"] <= document["interval_us"][1]
     nowhere = call(*WORDS, "--html", str(tmp_path / "no" / "page.html"), code=2).err
-    assert "No such file" in nowhere and "Traceback" not in nowhere
+    assert "there is no folder" in nowhere and "make it first" in nowhere
 
 
 def measured(store: Path, *words: str, code: int = 0) -> Printed:
