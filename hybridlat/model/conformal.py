@@ -31,7 +31,8 @@ def conformal_quantile(scores: Sequence[float] | NDArray[np.float64], confidence
     """The score of that rank, the largest where there are fewer; ValueError without scores."""
     if not len(scores):
         raise ValueError("no score to take a quantile of")
-    return float(np.sort(scores)[min(rank_of(len(scores), confidence), len(scores)) - 1])
+    place = min(rank_of(len(scores), confidence), len(scores)) - 1
+    return float(np.partition(scores, place)[place])
 
 
 @lru_cache(maxsize=256)

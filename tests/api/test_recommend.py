@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import hybridlat
+from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from tests.cli.shell import call
 from tests.networks import ROOT
@@ -42,6 +43,7 @@ def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
     memories = [(row.memory and row.memory.device_bytes) or 0 for row in rows]
     ranks = [(order[r.verdict or ""], r.power_w, m) for r, m in zip(rows, memories, strict=True)]
     assert ranks == sorted(ranks)
+    assert all(s.power_w for s in map(device_sheets.load, device_sheets.names()) if s.kind == "gpu")
 
 
 def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(store: str) -> None:
@@ -50,13 +52,6 @@ def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(sto
     for pattern, precision in (("jetson-?", None), ("gtx-1080", "bf16")):
         with pytest.raises(InputError, match=r"fits no target.*`hybridlat targets`, no versions"):
             hybridlat.recommend(NET, pattern, precision=precision, store=store)
-
-
-def test_every_gpu_states_its_power() -> None:
-    from hybridlat.engines import device_sheets
-
-    sheets = [device_sheets.load(name) for name in device_sheets.names()]
-    assert all(sheet.power_w for sheet in sheets if sheet.kind == "gpu")
 
 
 @pytest.mark.parametrize(("budget", "code"), [("5ms", 0), ("1.45ms", 3), ("1us", 1)])

@@ -77,8 +77,8 @@ def fit(
         task, rows = tasks[place].shared, np.flatnonzero(owners[task_of] == place)
         if len(rows) < task_laws.LEAST:
             continue
-        own = mode.of_rows(rows)
-        model.own_shifts[place] = share * (own.coefficients([task])[0] - model.coefficients(task))
+        own, before = mode.of_rows(rows), model.coefficients([task])[task]
+        model.own_shifts[place] = share * (own.coefficients([task])[0] - before)
         held_out = []
         for groups, errors in zip(groupings, shared_errors, strict=True):
             own_errors = own.left_out(groups[rows])

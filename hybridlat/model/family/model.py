@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,7 @@ from hybridlat.model.family.tasks import Array, Float32, Task, label_of
 _CONDITIONING_STEPS = 5
 _OUT_OF_LINE = 2.5
 _Coefficients = Mapping[Task, Float32]
-_APART = 0.3
-"""Of ln(latency): batches so far apart tell nothing of each other's order."""
+_APART = 0.3  # of ln(latency): batches so far apart tell nothing of each other's order
 _LEAST_RISE = 1e-3  # of a doubling, so that what files at two batches differ by turns no order
 _DOUBLINGS = 8
 _FIRST_GUESS_SD = 0.5  # of ln(latency) where no held-out error has calibrated a family
@@ -95,12 +94,14 @@ class FamilyModel:
         """The process given all that is known."""
         return self.anchors if self.measured is None else self.measured
 
-    def coefficients(self, task: Task) -> Float32:
-        """The mean of a task's coefficients as the family was fitted, of a new task too."""
-        shared = self.embedding.mixed([task], self.tasks, self.sums)[0]
-        if (own := self.own_task(task)) in self.tasks:
-            shared += self.own_shifts[self.tasks.index(own)]
-        return np.asarray(shared)
+    def coefficients(self, tasks: Sequence[Task]) -> dict[Task, Float32]:
+        """The means of tasks' coefficients as the family was fitted, of new tasks too."""
+        distinct = list(dict.fromkeys(tasks))
+        means = self.embedding.mixed(distinct, self.tasks, self.sums)
+        for i, task in enumerate(distinct):
+            if (own := self.own_task(task)) in self.tasks:
+                means[i] += self.own_shifts[self.tasks.index(own)]
+        return dict(zip(distinct, means, strict=True))
 
     def predict(self, kernels: KernelSet, task: Task) -> NetworkPrediction:
         """One network on a task."""
@@ -116,7 +117,7 @@ class FamilyModel:
 
         ``points`` are their kernels in the embedding, where they are at hand.
         """
-        means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
+        means = self.coefficients(tasks)
         each = zip(networks, tasks, points or [None] * len(networks), strict=True)
         rows = [TaskNetwork.of(kernels, task, self.embedding, own) for kernels, task, own in each]
         moves = None
@@ -156,7 +157,7 @@ class FamilyModel:
             return self
         hyper, tasks = self.embedding.hyper, [one.task for one in known]
         rows = [TaskNetwork.of(one.kernels, one.task, self.embedding) for one in known]
-        means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
+        means = self.coefficients(tasks)
         log_us = np.zeros(len(rows))  # as the coefficients alone are to give it
         fitted, corrections = self._laws(rows, means, None)
         for i, correction in enumerate(corrections):
@@ -201,6 +202,10 @@ class FamilyModel:
         noise = self.embedding.hyper.own_variance * np.eye(len(equations))
         return TaskGP.of(self.embedding, equations, [shared] * len(equations), noise)
 
+    @cached_property
+    def _process_of(self) -> Callable[[Task], TaskGP]:
+        return cache(self.of_task)
+
     def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
         return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
 
@@ -235,7 +240,7 @@ class FamilyModel:
     ) -> list[float]:
         """What tasks' trees add to ln(latency) as the family was fitted (12)."""
         tasks = {task: self.own_task(task) for task in {row.task for row in rows}}
-        own = {task: self.of_task(task) for task in self.trees.keys() & tasks.values()}
+        own = {task: self._process_of(task) for task in self.trees.keys() & tasks.values()}
         corrections = []
         for (kernels, task, _, _), one in zip(rows, linear, strict=True):
             added, first = 0.0, tasks[task]

@@ -63,7 +63,8 @@ def task_of(target: Target, tasks: Mapping[Task, int], architecture: str = "") -
     likes = [t for t in tasks if (t.engine, t.precision) == (engine, precision)]
     for graphs, copies in product((False, True), (usual, not usual)):
         plain = Task(target.device, engine, precision, "", copies, graphs, "", architecture)
-        if known := [t for t in likes if replace(t.shared, harness="") == plain.shared]:
+        own = plain.board, "", copies, graphs
+        if known := [t for t in likes if (t.board, t.layout, t.copies, t.graphs) == own]:
             one = min(
                 known, key=lambda t: (t.harness != target.harness, t.harness != "", -tasks[t])
             )
