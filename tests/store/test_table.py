@@ -469,7 +469,7 @@ MEASURED_ON = [
     ("engine", "a,1,TensorRT 8.6 (from PyTorch)", T4, f"{T4}"),
     *(
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
-        for cell in ("yes", "True", "T4 (4 GPUs)", "T4 and V100", "T4 & V100")
+        for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100")
     ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),
