@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,13 +109,12 @@ def write_pack(
 
 def _require_replaceable(records: Records, target: Target, folder: Path) -> None:
     """StoreError for a pack of records that the store has not: they would be lost."""
-    others = set[tuple[str, str, str]]()
+    key, others = attrgetter("kind", "signature", "measured_at"), set[tuple[str, str, str]]()
     with suppress(StoreError):  # what cannot be read is no one's records any more
         for part in packs.PackLookup(folder).parts("measurements", Measurement.from_json):
-            others.update((one.kind, one.signature, one.measured_at) for one in part)
+            others.update(map(key, part))
     if others:
-        own = records.measurements(target)
-        others.difference_update((one.kind, one.signature, one.measured_at) for one in own)
+        others.difference_update(map(key, records.measurements(target)))
     if others:
         held = f"{folder} holds a pack with {count_text(len(others), 'record')} of others"
         raise StoreError(f"{held}: import it first, or choose another folder")
