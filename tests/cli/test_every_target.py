@@ -87,9 +87,6 @@ def test_every_row_begins_or_is_missing(store: str) -> None:
     assert len(said) > 30 and {name for name in said if said[name] == "it begins"} == begins
     for name in set(said) - begins:
         assert name in said[name] and ("import" in said[name] or "measure" in said[name])
-
-
-def test_training_begins(store: str) -> None:
     with pytest.raises(Begins, match="it begins"):
         train.train_target(TARGET, train.TrainingOptions(), store=store)
 
