@@ -98,7 +98,7 @@ def test_a_sheet_s_name_and_title_lead_to_it(name: str) -> None:
         ("NVIDIA Tegra X1", "NVIDIA Jetson TX1 Developer Kit", "jetson-tx1"),
         ("AD107M [GeForce RTX 4060 Max-Q / Mobile]", "", "rtx-4060-laptop"),
         ("Xavier", "NVIDIA Jetson Xavier NX Developer Kit", "xavier-nx"),
-        ("NVIDIA GeForce RTX 4090", "NVIDIA Jetson Orin Nano Developer Kit", "rtx-4090"),
+        ("GeForce RTX 4090/PCIe/SSE2", "NVIDIA Jetson Orin Nano Developer Kit", "rtx-4090"),
     ],
 )
 def test_a_jetson_s_board_tells_which_it_is(gpu: str, board: str, name: str) -> None:
