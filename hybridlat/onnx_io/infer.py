@@ -37,6 +37,8 @@ _COMPUTED = named(
 _NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout", "GatherElements"})
 # The sizes of their results are not known beforehand, but never larger than those of the inputs.
 _SHRINK = frozenset({"NonZero", "Compress", "Unique"})
+# Like which input the results behind the first are: before set 14 or 10 onnx infers that alone.
+_FURTHER = {"BatchNormalization": 1, "Dropout": 0}
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +55,10 @@ def results_of(
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), opsets)
     if folded is not None:
         return folded, ""
+    # onnx's inference takes an STFT without its default for one of both sides, and refuses some.
+    usual = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
+    left_out = sorted(usual.keys() - {attribute.name for attribute in proto.attribute})
+    proto.attribute.extend([usual[name] for name in left_out])
     model, objection = inferred(
         model_of([proto], dict(zip(node.inputs, inputs, strict=True)), opsets), proto
     )
@@ -61,8 +67,8 @@ def results_of(
         _log.debug("strict inference objects: %s", objection)
     known = types_of((*model.graph.output, *model.graph.value_info))
     types = [known.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
-    if node.op == "BatchNormalization":  # onnx infers the first result alone before set 14
-        types[1:] = [type_ or type_of(inputs[1]) for type_ in types[1:]]
+    if node.op in _FURTHER:
+        types[1:] = [type_ or type_of(inputs[_FURTHER[node.op]]) for type_ in types[1:]]
     if all(
         t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o
     ):

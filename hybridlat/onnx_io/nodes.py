@@ -231,8 +231,7 @@ def taken(node: FileNode, known: Mapping[str, Known]) -> Branch | None:
     """The branch that an If takes whatever the data; None where they decide, or for no If."""
     condition = known.get(node.inputs[0]) if is_if(node) and node.inputs else None
     array = condition.array if isinstance(condition, Value) else None
-    is_known = array is not None and array.size == 1
-    return branch(node, BRANCHES[bool(array.any())]) if array is not None and is_known else None
+    return None if array is None or array.size != 1 else branch(node, BRANCHES[bool(array.any())])
 
 
 def branch(node: FileNode, name: str) -> Branch:

@@ -109,9 +109,7 @@ def test_a_branch_that_nothing_fixes_or_feeds_is_refused_by_name() -> None:
 @pytest.mark.parametrize("target", [*TARGETS, "t4/tensorrt-10/fp16"])
 def test_an_operator_that_becomes_several_has_one_place(target: str) -> None:
     """A softmax of an older set is a view, a softmax and a view."""
-    old = model(f"g ({X} x) => ({X} y) {{ y = Softmax<axis=2>(x) }}")
-    old.opset_import[0].version = 11
-    file = load(old)
+    file = load(model(f"g ({X} x) => ({X} y) {{ y = Softmax<axis=2>(x) }}", opset=11))
     network = file.network()
     assert [node.op for node in network.nodes] == ["Reshape", "Softmax", "Reshape"]
     lowered = registry.lower(network, Target.parse(target))

@@ -15,24 +15,19 @@ SCALES = "float s = {0.02}, uint8 z = {0}, float t = {0.5}, int8 o = {0}"
 
 
 INT8, FLOAT, HALF, BF16, INT4 = 3, 1, 10, 16, 22
+BY_CHANNEL = {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16])}
 QDQ = model(
     f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
     {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
       wd = DequantizeLinear<axis=0>(w, ws, wz)  bd = DequantizeLinear<axis=0>(b, bs)
       c = Conv<pads=[1,1,1,1]>(xd, wd, bd)  r = Relu(c)
       yq = QuantizeLinear(r, s, z)  y = DequantizeLinear(yq, s, z) }}""",
-    {
-        "w": (INT8, [16, 8, 3, 3]),
-        "ws": (FLOAT, [16]),
-        "wz": (INT8, [16]),
-        "b": (6, [16]),
-        "bs": (FLOAT, [16]),
-    },
+    {**BY_CHANNEL, "b": (6, [16]), "bs": (FLOAT, [16])},
 )
 WEIGHT_ONLY = model(
     f"""g (float[1,8,9,9] x) => (float[1,16,7,7] y) <{SCALES}>
     {{ wd = DequantizeLinear<axis=0>(w, ws, wz)  y = Conv(x, wd) }}""",
-    {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16])},
+    BY_CHANNEL,
 )
 QOPERATOR = model(
     f"""g (uint8[1,8,9,9] x) => (uint8[1,16,7,7] y) <{SCALES}>
@@ -52,19 +47,18 @@ FLOAT8 = model(
     { xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
       ad = DequantizeLinear(a, s, z)  y = MatMul(xd, ad) }""",
     {"a": (17, [8, 8])},
+    opset=19,
 )
-FLOAT8.opset_import[0].version = 19
 FOUR_BITS, FOUR_BY_EIGHT = (
     model(
         f"""g (float[4,8] x) => (float[4,8] y) <float s = {{0.1}}, {of_x} z = {{0}}>
         {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
           ad = DequantizeLinear(a, s)  y = MatMul(xd, ad) }}""",
         {"a": (INT4, [8, 8])},
+        opset=21,
     )
     for of_x in ("int4", "int8")
 )
-for four_bits in (FOUR_BITS, FOUR_BY_EIGHT):
-    four_bits.opset_import[0].version = 21
 SIXTEEN_BITS = model(
     f"""g (float[4,8] x) => (float[4,8] y) <{SCALES}, int16 l = {{0}}>
     {{ xq = com.microsoft.QuantizeLinear(x, s, l)  xd = com.microsoft.DequantizeLinear(xq, s, l)
@@ -147,8 +141,7 @@ def test_a_quantised_file_is_written_in_a_set_that_knows_its_types(
     dtype: str, opset: int, domain: str, real: str
 ) -> None:
     """ONNX Runtime's own domain quantises by the same kernels, in every set."""
-    made, own = (model(ROUNDED.format(dtype, where, real)) for where in (domain, ""))
-    own.opset_import[0].version = made.opset_import[0].version = opset
+    made, own = (model(ROUNDED.format(dtype, name, real), opset=opset) for name in (domain, ""))
     network = read_network(made)
     assert sign(network) == sign(read_network(own))
     run(to_onnx(network, seed=0))
@@ -156,8 +149,8 @@ def test_a_quantised_file_is_written_in_a_set_that_knows_its_types(
 
 def test_a_number_that_is_quantised_is_read_as_onnx_runtime_does() -> None:
     text = ROUNDED.format("uint16", "com.microsoft.", "float").replace("[4,8] y", "[] y")
-    made = model(text.replace("Linear(x, s, z)", "Linear(s, s, z)").replace("Relu(d)", "Mul(x, d)"))
-    made.opset_import[0].version = 21
+    text = text.replace("Linear(x, s, z)", "Linear(s, s, z)").replace("Relu(d)", "Mul(x, d)")
+    made = model(text, opset=21)
     del made.graph.output[0].type.tensor_type.shape.dim[:]
     assert [str(read_network(made).types[name]) for name in "qd"] == ["uint16[]", "float32[]"]
 

@@ -62,14 +62,12 @@ def test_a_folded_scalar_stays_a_scalar(batch: str) -> None:
 
 def test_a_folded_scalar_index_takes_the_axis_away() -> None:
     """A class token is picked with a scalar index: the axis goes, and a later pass agrees."""
-    made = model("""g (float[2,5,8] x) => (float[2,8] y)
-      <int64 one = {1}, int64 zero = {0}, float steps = {2.0}>
+    text = """g (float[2,5,8] x) => (float[2,8] y)
+      <int64 one = {1}, int64 zero = {0}, int64[1] m = {0}, int64[1] w = {8}, float steps = {2.0}>
       { i = Sub(one, one)  t = Gather<axis=1>(x, i)  s = Shape(x)  n = Gather<axis=0>(s, zero)
         f = Cast<to=1>(n)  q = Div(f, steps)  c = Ceil(q)  k = Cast<to=7>(c)
-        u = Unsqueeze(k, m)  both = Concat<axis=0>(u, w)  e = Expand(t, both)  y = Relu(e) }""")
-    made.graph.initializer.append(onnx.helper.make_tensor("m", 7, [1], [0]))
-    made.graph.initializer.append(onnx.helper.make_tensor("w", 7, [1], [8]))
-    network = read_network(made)
+        u = Unsqueeze(k, m)  both = Concat<axis=0>(u, w)  e = Expand(t, both)  y = Relu(e) }"""
+    network = read_network(model(text))
     assert ops(network) == ["Gather", "Expand", "Relu"]
     assert network.types["t"] == TensorType("float32", (2, 8))
     assert network.constants["i"].type.shape == ()
@@ -98,6 +96,21 @@ def test_a_weight_that_is_standardised_in_training_mode_is_a_weight() -> None:
         opset=13,
     )
     assert ops(read_network(made)) == ["Conv"]
+
+
+@pytest.mark.parametrize(
+    ("opset", "sizes", "operator", "made"),
+    [
+        (17, "2,256,1", "y = STFT(x, step, window)", (2, 4, 33, 2)),  # of one side by default
+        (13, "2,3,8,8", "y = MeanVarianceNormalization(x)", (2, 3, 8, 8)),
+        (7, "2,3,8,8", "d, mask = Dropout(x)  y = Relu(d)", (2, 3, 8, 8)),
+    ],
+)
+def test_defaults_count_in_inference(
+    opset: int, sizes: str, operator: str, made: tuple[int, ...]
+) -> None:
+    text = f"g (float[{sizes}] x) => (float[a,b,c] y) <int64 step = {{64}}> {{ {operator} }}"
+    assert read_network(model(text, {"window": (1, [64])}, opset)).types["y"].shape == made
 
 
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
