@@ -100,25 +100,23 @@ def _attention(read: Sequence[Shape], made: Sequence[Shape], attributes: Attribu
     Queries are B x heads x L x D or B x L x heads·D. ONNX Runtime's operators also pack them with
     keys and values (B x L x heads x 3 x D, or along the last axis), or project them first.
     """
-    query, key, value = (*read, (), ())[:3]
+    query, key = (*read, ())[:2]
     heads = number(attributes, "q_num_heads") or number(attributes, "num_heads", 1)
     shared = number(attributes, "kv_num_heads", heads)
     projected = 0.0
     if len(key) == 2:
         projected = 2.0 * math.prod(query) * key[1]
-        query = key = value = (*query[:2], key[1] // 3)
+        query = key = (*query[:2], (key[1] - made[0][-1]) // 2)
     elif len(query) == 5:
-        query = key = value = (*query[:2], heads * query[-1])
+        query = key = (*query[:2], heads * query[-1])
     elif not key:
         size = query[2] // (heads + 2 * shared)
         query, key = (*query[:2], heads * size), (*query[:2], shared * size)
     if len(key) == 5:
         key = (*key[:2], heads * key[-1])
     batch, heads, rows, depth = _by_heads(query, heads)
-    _, _, columns, _ = _by_heads(key, shared)
-    depth_out = _by_heads(value or key, shared)[3]
-    past = next((read[i] for i in (4, 6) if len(read) > i and len(read[i]) > 3), ())
-    columns += past[-2] if past else 0
+    past = next((read[i][-2] for i in (4, 6) if len(read) > i and len(read[i]) > 3), 0)
+    columns, depth_out = _by_heads(key, shared)[2] + past, _by_heads(made[0], heads)[3]
     m = batch * heads * rows
     return Product(m, columns, depth, 2.0 * m * columns * (depth + depth_out) + projected)
 

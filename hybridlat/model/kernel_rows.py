@@ -191,7 +191,7 @@ def kernel_row(
         product = product._replace(flop=main[1] * per_output)
     elif kind == KINDS["move"]:
         product = product._replace(flop=0.0)
-        if name.startswith("Gather") and present:  # of what it chooses from it reads no more
+        if name.startswith(("Gather", "Slice")) and present:  # it reads no more than it gives out
             unread = max(first[1] * first[2] - skipped * (not first[3]) - out_bytes, 0.0)
             weight_bytes -= unread * first[3]
             in_bytes -= unread * (not first[3])

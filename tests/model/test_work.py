@@ -121,16 +121,8 @@ def test_attention_counts_the_same_in_every_form() -> None:
     assert _flop("GroupQueryAttention", [(2, 50, 256)], flat, **grouped) == flop
     projected = 2 * 2 * 50 * 96 * 384
     assert _flop("Attention", [(2, 50, 96), (96, 384)], flat, **runtime) == flop + projected
-
-
-def test_keys_of_the_past_count() -> None:
-    heads, past = (2, 4, 1, 32), (2, 4, 99, 32)
-    assert _flop("Attention", [heads] * 3 + [(), past, past], heads) == 2 * 8 * 100 * 64
-
-
-def test_packed_weights_count_as_what_they_stand_for() -> None:
-    flop = _flop("MatMulNBits", [(2, 10, 64), (96, 2, 16), (192,)], (2, 10, 96), K=64, N=96)
-    assert flop == 2 * 20 * 64 * 96
+    wide = flop + 2 * 2 * 4 * 50 * 50 * 32 + projected * 512 / 384  # values of twice the depth
+    assert _flop("Attention", [(2, 50, 96), (96, 512)], (2, 50, 256), **runtime) == wide
 
 
 def test_a_deformable_convolution_is_slower_than_a_plain_one() -> None:
@@ -139,7 +131,11 @@ def test_a_deformable_convolution_is_slower_than_a_plain_one() -> None:
     assert plain < _flop("DeformConv", read, (1, 64, 18, 18)) < 1.1 * plain
 
 
-def test_transforms_count_their_butterflies() -> None:
+def test_keys_of_the_past_packed_weights_and_butterflies_count() -> None:
+    heads, past = (2, 4, 1, 32), (2, 4, 99, 32)
+    assert _flop("Attention", [heads] * 3 + [(), past, past], heads) == 2 * 8 * 100 * 64
+    packed = [(2, 10, 64), (96, 2, 16), (192,)]
+    assert _flop("MatMulNBits", packed, (2, 10, 96), K=64, N=96) == 2 * 20 * 64 * 96
     assert _flop("DFT", [(4, 1024, 1)], (4, 1024, 2)) == 5 * 4 * 1024 * 10
     assert _flop("STFT", [(2, 4096, 1), (), (256,)], (2, 31, 129, 2)) == 5 * 62 * 256 * 8
 
@@ -163,12 +159,15 @@ def test_recurrent_layers_run_step_by_step() -> None:
     assert row[COLUMN["batch"]] == 2
 
 
-def test_a_gather_reads_what_it_gives_out() -> None:
+def test_a_part_of_a_tensor_is_all_that_is_read() -> None:
     b = Builder()
-    table, places = b.constant((50_000, 64)), b.input((1, 7))
-    (row,) = kernel_rows(unfused(b.network(b.op("Gather", [table, places], (1, 7, 64))))).values
-    assert row[COLUMN["weight_bytes"]] == row[COLUMN["out_bytes"]] == 4 * math.prod((7, 64))
-    assert np.isfinite(row).all()
+    table, whole, places = b.constant((50_000, 64)), b.input((64, 9, 9)), b.input((1, 7))
+    gathered = b.op("Gather", [table, places], (1, 7, 64))
+    sliced = b.op("Slice", [whole, *map(b.numbers, (0, 3, 0))], (3, 9, 9))
+    gather, cut = kernel_rows(unfused(b.network(gathered, sliced))).values
+    assert gather[COLUMN["weight_bytes"]] == gather[COLUMN["out_bytes"]] == 4 * math.prod((7, 64))
+    assert cut[COLUMN["in_bytes"]] == cut[COLUMN["out_bytes"]] == 4 * math.prod((3, 9, 9))
+    assert np.isfinite([gather, cut]).all()
 
 
 def _flop_of(network: Network) -> np.ndarray:
