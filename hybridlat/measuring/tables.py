@@ -286,11 +286,11 @@ def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> str:
 
 
 def _in_mode(board: str, power_mode: str) -> str:
-    """The same board in a mode of so many watts; in one that states none as it is."""
-    watts, base = re.search("[0-9]+(?=W)", power_mode), MODES.sub("", board)
+    """The same board in the mode that nvpmodel names; as it is where that says nothing of it."""
+    mode, base = re.search("([0-9]+)W|MAX[NPQ](_SUPER)?", power_mode), MODES.sub("", board)
     known = device_sheets.names()
-    if watts is None or base not in known:
+    if mode is None or base not in known:
         return board
-    own = f"{base}-{watts[0]}w"
-    is_usual = own not in known and device_sheets.load(base).power_w == float(watts[0])
+    own = device_name(f"{base} {mode[0]}")
+    is_usual = own not in known and device_sheets.load(base).power_w == float(mode[1] or 0)
     return base if is_usual else own

@@ -43,13 +43,14 @@ def test_the_board(
     ("units", "power_mode", "word", "board"),
     [(8, "7W", "orin-nano-7w", "orin-nano-7w"), (8, "15W", "orin-nano", "orin-nano"),
      (16, "MODE_30W", "", "orin-agx-30w"), (16, "MAXN", "", "orin-agx"),
-     (16, "MODE_10W", "", "orin-agx-10w"), (8, "7W", "my-orin", "my-orin")],
+     (16, "MODE_10W", "", "orin-agx-10w"), (8, "7W", "my-orin", "my-orin"),
+     (8, "MAXN_SUPER", "orin-nano-super", "orin-nano-super"), (8, "MAXN", "orin-nx", "orin-nx")],
 )  # fmt: skip
 def test_the_power_mode_of_a_log(units: int, power_mode: str, word: str, board: str) -> None:
     assert board_of("Orin", units, None, word, power_mode) == (board, "")
     with pytest.raises(Refusal, match="contradicts") as refused:
-        board_of("Orin", 8, None, "orin-nano", "7W")
-    assert refused.value.value == "'Orin' in the mode 7W is orin-nano-7w, not orin-nano"
+        board_of("Orin", 8, None, "orin-nano", "MAXN")
+    assert refused.value.value == "'Orin' in the mode MAXN is orin-nano-super, not orin-nano"
 
 
 KIT = "NVIDIA Jetson Orin Nano Developer Kit"
@@ -65,7 +66,9 @@ SUPER = "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
      ("my-t4", "Tesla T4", "", "", "my-t4"), ("orin-nano", "Orin", "", "", "orin-nano"),
      ("orin-nano", "Orin", KIT, "7W", "orin-nano-7w"), ("orin-agx", "Orin", KIT, "", "orin-nano"),
      ("orin-nano-7w", "Orin", KIT, "", "orin-nano-7w"), ("t4", "Orin", "x", "", "orin-agx"),
-     ("orin-nano", "Orin", SUPER, "15W", "orin-nano"), ("t4", "Graphics Device", "", "", "t4")],
+     ("orin-nano", "Orin", SUPER, "15W", "orin-nano"), ("t4", "Graphics Device", "", "", "t4"),
+     ("orin-nano", "Orin", KIT, "MAXN_SUPER", "orin-nano-super"),
+     ("tx2", "NVIDIA Tegra X2", "", "MAXP_CORE_ARM", "tx2-max-p")],
 )  # fmt: skip
 def test_a_board_that_is_another_than_ordered(
     ordered: str, gpu: str, model: str, power_mode: str, device: str

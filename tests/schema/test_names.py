@@ -40,7 +40,7 @@ NAMES = {
     "orin-nano@MAXN": "orin-nano-super", "Jetson Orin Nano Super 25W": "orin-nano-25w",
     "Orin NX Super": "orin-nx-40w", "Xavier NX MODE_15W_6CORE": "xavier-nx-15w",
     "AGX Xavier MODE_30W_ALL": "xavier-agx-30w", "TX2 Max-N": "tx2",
-    "Jetson Nano 10 watts": "jetson-nano", "CPU Intel i7-12700H": "i7-12700h",
+    "Jetson Nano 10 watts": "jetson-nano", "Intel i7-12700H": "i7-12700h",
     "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz": "xeon-8481c", "AMD EPYC 9B14": "epyc-9b14",
     "AMD Ryzen 9 7950X 16-Core Processor": "ryzen-9-7950x", "Some New Chip": "some-new-chip",
     "NVIDIA Z9000 Ultra 640GB HBM9": "z9000-ultra-hbm9", "GA102 [GeForce RTX 3090]": "rtx-3090",

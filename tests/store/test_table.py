@@ -99,7 +99,8 @@ def test_what_a_row_says(
     [
         *(("latency_us", "12.5", 12.5), ("latency_ms", "12.5", 12_500), ("latency_s", "1", 1e6)),
         *(("Median latency [µs]", "3", 3), ("inference time (sec)", "2", 2e6)),
-        *(("images_per_second", "1000", 4000), ("fps", "2", 2e6)),
+        *(("Latency/ms", "3", 3000), ("avg latency in us", "3", 3), ("latency, ms", "3", 3000)),
+        *(("images_per_second", "1000", 4000), ("fps", "2", 2e6), ("Images/s", "2", 2e6)),
         ("throughput;latency_ms", "100;10", 10_000),  # it may be of images or of batches
     ],
 )
@@ -363,7 +364,7 @@ def test_what_sets_rows_of_one_network_apart(
         *((title, "10.3.0", "engine_version") for title in ("TRT version", "trt_ver", "tensorrt")),
         # what they hold says it, in any language
         *(("Genauigkeit", cell, "precision") for cell in ("INT8", "float16", "bf16")),
-        *(("\u540e\u7aef", cell, "engine") for cell in ("PyTorch 2.4", "ONNX Runtime", "TensorRT")),
+        *(("\u540e\u7aef", cell, "engine") for cell in ("PyTorch 2.4", "ONNX", "TensorRT")),
         *(("Ger\u00e4t", cell, "device") for cell in ("NVIDIA V100", "Jetson Nano", "RTX 4090")),
     ],
 )

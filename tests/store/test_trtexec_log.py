@@ -296,7 +296,7 @@ def test_a_path_with_spaces(name: str) -> None:
 @pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("end", ["\r\n", "\r\r\n", "\r"])
 def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
-    text = LOG_8.replace("median = 1.23", "median = 1,23").replace("[I]", "\x1b[32m[I]\x1b(B\x1b[m")
+    text = LOG_8.replace("median = 1.23", "median 1,23").replace("[I]", "\x1b[32m[I]\x1b(B\x1b[m")
     text += "\x1b]0;title\x07[I] DLACore: \x1b[2J\x1b[?25l\n"
     (tmp_path / "a.log").write_bytes(text.replace("\n", end).encode(coding))
     (row,) = read_logs([tmp_path]).rows

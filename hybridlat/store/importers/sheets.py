@@ -37,10 +37,8 @@ OBJECTIONS = [
 ]
 STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
-_UNIT_IN_NAME = re.compile(
-    rf"(.+?)[ _-]?[ _(\[-]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
-    re.IGNORECASE,
-)
+_UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
+_UNIT_IN_NAME = re.compile(rf"(.+?)(?: in |, ?|[ _-]?[ _(\[/-])({_UNITS})[)\]]?", re.IGNORECASE)
 
 
 def encoding_of(data: bytes) -> str:

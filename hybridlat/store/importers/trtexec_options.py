@@ -68,17 +68,15 @@ def check(options: Mapping[str, str], text: str) -> None:
         pattern, effect = _PATTERNS.get(name, ("", ""))
         if not (effect or _PLAIN.fullmatch(name) or _KEPT.fullmatch(name)):
             effect = "it is not known whether the option changes what is timed"
-        if pattern and re.fullmatch(pattern, value, re.IGNORECASE):
-            continue
-        if name in ("dumpProfile", "exportProfile") and "separateProfileRun" in options:
-            continue
-        if effect:
+        is_usual = pattern and re.fullmatch(pattern, value, re.IGNORECASE)
+        is_apart = name in ("dumpProfile", "exportProfile") and "separateProfileRun" in options
+        if effect and not is_usual and not is_apart:
             raise Refusal(effect, f"--{name}={value}"[:80].rstrip("="), "run trtexec without it")
     if printed := PRINTED["other"].search(text):
         reason = "the run failed, or is no plain one of the GPU"
         raise Refusal(reason, printed[0][:80], "run it again")
     names = ("optShapes", "maxShapes", "minShapes")
-    built = next((options[name] for name in names if options.get(name)), "")
+    built = next(filter(None, map(options.get, names)), "")
     run = options.get("shapes") or built
     if other := set(run.split(",")).difference((built or run).split(",")):
         raise Refusal("the engine is built for other sizes", min(other)[:80], "build it for these")
@@ -114,7 +112,7 @@ def sizes_of(
 ) -> tuple[int | None, dict[str, tuple[int, ...]]]:
     """The batch where it is implicit, and the whole shapes of inputs by their names."""
     names = ("shapes", "optShapes", "maxShapes", "minShapes")
-    stated = next((options[name] for name in names if options.get(name)), "")
+    stated = next(filter(None, map(options.get, names)), "")
     bound = ",".join(f"{name}:{sizes}" for name, sizes in PRINTED["dimensions"].findall(text))
     shapes = {**_shapes_in(stated), **_shapes_in(bound)}
     is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
