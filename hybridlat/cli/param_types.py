@@ -147,7 +147,7 @@ def _batches(text: str) -> tuple[int, ...]:
 def _curve(text: str) -> tuple[float, ...]:
     words = re.split("[:,]", text.strip())
     if not all(re.fullmatch(_NUMBER, word) and float(word) for word in words):
-        raise ValueError(f"{text!r} is no range: write it as 320:640:64 or 320,416,640")
+        raise ValueError(f"{text!r} is no range of numbers above 0: write 320:640:64 or 1,2,4")
     numbers = [float(word) for word in words]
     if ":" not in text:
         return tuple(numbers)
