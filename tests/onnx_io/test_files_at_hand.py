@@ -59,9 +59,8 @@ def test_an_operator_whose_shape_only_a_run_tells_is_run_once() -> None:
     assert network.types["y"] == TensorType("float32", (15,))
     lowered = registry.lower(network, Target.parse("here/onnxruntime-1.31/fp32/1t")).network
     assert lowered.types[lowered.nodes[1].outputs[0]] == TensorType("float32", (3, 5))
-    assert "r" in [
-        info.name for info in onnx.load_from_string(to_onnx(network, 1)).graph.value_info
-    ]
+    written = onnx.load_from_string(to_onnx(network, 1)).graph
+    assert "r" in [info.name for info in written.value_info]
     other = registry.lower(network, Target.parse("t4/tensorrt-8.6/fp16"))
     assert any("CDist" in warning for warning in other.warnings)
 
@@ -90,6 +89,7 @@ BY_ENDING = {
 }  # fmt: skip
 BY_BYTES = {
     b"PK\3\4 archive/data.pkl": "a PyTorch file",
+    b"PK\3\4 net.onnx": "an archive",
     b"\x89HDF\r\n": "a Keras file",
     b"\x1c\0\0\0TFL3": "a TensorFlow Lite file",
     b"ftrt\0\0": "a TensorRT engine",
@@ -189,15 +189,14 @@ def test_a_batch_that_a_shape_contradicts_is_refused(text: str, shapes: dict[str
 
 
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
-@pytest.mark.parametrize("batch", ["1", "N"])
-def test_results_of_operators_unknown_to_onnx_are_stated(domain: str, op: str, batch: str) -> None:
+@pytest.mark.parametrize(("batch", "size"), [("1", 1), ("N", 2)])
+def test_foreign_operators_state_their_results(domain: str, op: str, batch: str, size: int) -> None:
     """An end-to-end detector states them as outputs alone; a name is the size of the input's."""
     made = model(f"""g (float[{batch},4,8,8] x)
         => (int32[{batch},1] count, float[{batch},9,4] boxes)
       {{ r = Relu(x)  count, boxes = {domain}{op}(r, r) }}""")
-    network = read_network(made, batch=None if batch == "1" else 2)
+    network = read_network(made, batch=size)
     assert ops(network) == ["Relu", op]
-    size = 1 if batch == "1" else 2
     assert network.types["count"] == TensorType("int32", (size, 1))
     assert network.types["boxes"] == TensorType("float32", (size, 9, 4))
 

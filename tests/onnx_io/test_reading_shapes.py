@@ -99,18 +99,16 @@ def test_a_weight_that_is_standardised_in_training_mode_is_a_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("opset", "sizes", "operator", "made"),
+    ("opset", "x", "operator", "y"),
     [
         (17, "2,256,1", "y = STFT(x, step, window)", (2, 4, 33, 2)),  # of one side by default
         (13, "2,3,8,8", "y = MeanVarianceNormalization(x)", (2, 3, 8, 8)),
         (7, "2,3,8,8", "d, mask = Dropout(x)  y = Relu(d)", (2, 3, 8, 8)),
     ],
 )
-def test_defaults_count_in_inference(
-    opset: int, sizes: str, operator: str, made: tuple[int, ...]
-) -> None:
-    text = f"g (float[{sizes}] x) => (float[a,b,c] y) <int64 step = {{64}}> {{ {operator} }}"
-    assert read_network(model(text, {"window": (1, [64])}, opset)).types["y"].shape == made
+def test_defaults_count_in_inference(opset: int, x: str, operator: str, y: tuple[int, ...]) -> None:
+    text = f"g (float[{x}] x) => (float[a,b,c] y) <int64 step = {{64}}> {{ {operator} }}"
+    assert read_network(model(text, {"window": (1, [64])}, opset)).types["y"].shape == y
 
 
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
@@ -206,9 +204,9 @@ def test_a_zero_point_of_few_bits_is_a_whole_number(dtype: str) -> None:
     made = model(
         """g (float[2,4] x) => (float[2,4] y) <float s = {0.5}>
       { d = DequantizeLinear(w, s, z)  y = MatMul(x, d) }""",
+        {"w": (type_, [4, 4])},
         opset=25 if "2" in dtype else 21,
     )
-    made.graph.initializer.append(onnx.helper.make_tensor("w", type_, [4, 4], [1] * 16))
     made.graph.initializer.append(onnx.helper.make_tensor("z", type_, [], [0]))
     text = sign(read_network(made)).text
     assert f"{dtype.lower()}:)" in text  # a zero point is no part of what is computed

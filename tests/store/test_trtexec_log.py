@@ -48,6 +48,8 @@ def test_a_log_of_8() -> None:
     replayed = read_log(LOG_8.replace("--fp16", "--fp16 --useCudaGraph"))
     note = row_of(Path("run1.log"), replayed, None).labels["note"]
     assert facts_of_note(note)["launch"] == "graph"
+    bounded = options("--fp16", "--memPoolSize=workspace:64", "--maxAuxStreams=0", "--verbose")
+    assert bounded.labels == {"options": "--maxAuxStreams=0 --memPoolSize=workspace:64"}
 
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
@@ -145,11 +147,6 @@ trtexec_safe --loadEngine=a.plan
 def test_a_run_that_its_log_calls_no_plain_one_is_left_out(line: str) -> None:
     objection = read_log(f"{LOG_8}{line}\n").objection
     assert objection is not None and objection.value == line
-
-
-def test_options_that_bound_the_builder_are_kept() -> None:
-    log = options("--fp16", "--memPoolSize=workspace:64", "--maxAuxStreams=0", "--verbose")
-    assert log.labels == {"options": "--maxAuxStreams=0 --memPoolSize=workspace:64"}
 
 
 @pytest.mark.parametrize(
