@@ -200,13 +200,11 @@ def _scatter(w: Writing, node: Node) -> None:
 
 
 def _window(w: Writing, node: Node) -> None:
-    """Padding is written in numbers."""
+    """Padding is written in numbers; so is how many windows of a pool start inside the data."""
     mode = node.attribute("auto_pad")
-    if mode is None:
-        return w.keep(node)
     read, made = w.shape(node.inputs[0])[2:], w.shape(node.outputs[0])[2:]
     kernel = node.sizes("kernel_shape") or w.shape(node.inputs[1])[2:]
-    if len(kernel) != len(read):
+    if len(kernel) != len(read) or (mode is None and not node.attribute("ceil_mode", 0)):
         return w.keep(node)
     ones = (1,) * len(read)
     strides, dilations = (node.sizes(name) or ones for name in ("strides", "dilations"))
@@ -216,14 +214,20 @@ def _window(w: Writing, node: Node) -> None:
     for i, o, s, span, more in zip(read, made, strides, spans, extra, strict=True):
         is_back = node.op == "ConvTranspose"
         totals.append(s * (i - 1) + more + span - o if is_back else (o - 1) * s + span - i)
+    if mode is None:
+        pads = node.sizes("pads") or (0,) * 2 * len(read)
+        behind = [total - pad for total, pad in zip(totals, pads, strict=False)]
+        if any(pad > most for pad, most in zip(pads[len(read) :], behind, strict=False)):
+            ends = [max(0, most) for most in behind]
+            node = node.with_attributes("ceil_mode", pads=(*pads[: len(read)], *ends))
+        return w.keep(node)
     if min(totals, default=0) < 0 and mode != "VALID" and node.op == "ConvTranspose":
         return w.keep(node)
     totals = [max(0, total) if mode != "VALID" else 0 for total in totals]
     node = node.with_attributes("auto_pad", "output_shape")
     if any(totals):
         less, rest = [total // 2 for total in totals], [-(-total // 2) for total in totals]
-        pads = (*less, *rest) if mode == "SAME_UPPER" else (*rest, *less)
-        node = node.with_attributes(pads=pads)
+        node = node.with_attributes(pads=(*less, *rest) if mode == "SAME_UPPER" else (*rest, *less))
     w.keep(node)
 
 

@@ -98,7 +98,9 @@ class Writing:
 
     def drop(self, node: Node) -> None:
         """Its readers read what it reads; an Identity stays where it gives a result out."""
-        source, made = node.inputs[0], node.outputs[0]
+        source, (made, *others) = node.inputs[0], node.outputs
+        for mask in others:  # that nothing reads
+            self.types.pop(mask, None)
         if source in self.types and made not in self.source.outputs:
             self.stands_for[made] = source
         else:

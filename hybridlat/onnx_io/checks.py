@@ -12,9 +12,9 @@ _PER_CHANNEL = ("BatchNormalization", "InstanceNormalization", "GroupNormalizati
 """What they read besides their input has one value for each channel, or for each group of them."""
 _BROADCAST = ("PRelu", "LayerNormalization", "RMSNormalization")
 """What they read besides their input has its last sizes, or 1."""
-_POOLS = ("MaxPool", "AveragePool", "LpPool")
+POOLS = ("MaxPool", "AveragePool", "LpPool")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
-_SAME_RANK = (*_CONVOLUTIONS, *_POOLS, "Transpose", "DepthToSpace")
+_SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace")
 _CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "Reshape", "Gemm"))
 
 
@@ -78,7 +78,7 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
     if node.op in _SAME_RANK and len(made.shape) != len(source.shape):
         axes = f"orders {len(made.shape)} axes" if node.op == "Transpose" else f"makes {made}"
         yield f"{axes} of an input {source}"
-    if node.op in _POOLS:
+    if node.op in POOLS:
         kernel, pads = node.sizes("kernel_shape") or (), node.sizes("pads") or ()
         steps = node.sizes("dilations") or (1,) * len(kernel)
         spans = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=False)]

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of, named
-from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS
+from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS, POOLS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import Opsets, model_of, types_of
@@ -59,6 +59,8 @@ def results_of(
     usual = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
     left_out = sorted(usual.keys() - {attribute.name for attribute in proto.attribute})
     proto.attribute.extend([usual[name] for name in left_out])
+    if node.op in POOLS:  # since set 22 no window starts behind the data, as in ONNX Runtime
+        opsets = (("", min(22, onnx.defs.onnx_opset_version())),)
     model, objection = inferred(
         model_of([proto], dict(zip(node.inputs, inputs, strict=True)), opsets), proto
     )

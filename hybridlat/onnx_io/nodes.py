@@ -181,7 +181,7 @@ def read_node(proto: NodeProto, name: str) -> FileNode:
 
 
 def _padded_once(data: bytes) -> bytes:
-    """The operator without pads where its auto_pad counts; onnx's own inference takes the pads."""
+    """The operator without what its auto_pad overrules, which onnx's own inference takes."""
     proto = NodeProto.FromString(data)
     mode = next((a.s for a in proto.attribute if a.name == "auto_pad"), b"NOTSET")
     if mode not in _PADDINGS:
@@ -190,9 +190,11 @@ def _padded_once(data: bytes) -> bytes:
             f"ONNX has {', '.join(known.decode() for known in _PADDINGS)}"
         )
     if mode != b"NOTSET":
-        kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
-        if len(kept) < len(proto.attribute) and proto.op_type in ("Conv", "ConvTranspose"):
+        names = {attribute.name for attribute in proto.attribute}
+        if "pads" in names and proto.op_type in ("Conv", "ConvTranspose"):
             warn_once("pads beside an auto_pad do not count: ONNX Runtime refuses the file")
+        overruled = "pads auto_pad" if mode == b"VALID" else "pads output_padding ceil_mode"
+        kept = [one for one in proto.attribute if one.name not in overruled.split()]
         del proto.attribute[:]
         proto.attribute.extend(kept)
     return bytes(proto.SerializeToString())

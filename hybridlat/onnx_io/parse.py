@@ -128,20 +128,15 @@ class NotOnnx(NetworkError):
     """The bytes are no ONNX model at all."""
 
 
-def _decoded(data: bytes) -> ModelProto:
-    if not data:
+def parse(source: bytes | ModelProto) -> Parsed:
+    """The model without weights, its functions inlined; NetworkError if it is no whole one."""
+    if not source:
         raise NotOnnx("the file is empty: give a file with an ONNX model")
     try:
-        model: ModelProto = ModelProto.FromString(data)
+        model = ModelProto.FromString(source) if isinstance(source, bytes) else source
     except DecodeError as error:
         wrong = "this is not an ONNX model: it is cut off, damaged or of another format"
         raise NotOnnx(wrong) from error
-    return model
-
-
-def parse(source: bytes | ModelProto) -> Parsed:
-    """The model without weights, its functions inlined; NetworkError if it is no whole one."""
-    model = _decoded(source) if isinstance(source, bytes) else source
     check_text(model.graph.name, *[opset.domain for opset in model.opset_import])
     for info in (*model.graph.input, *model.graph.output):
         check_text(info.name, *[size.dim_param for size in info.type.tensor_type.shape.dim])

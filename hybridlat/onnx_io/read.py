@@ -158,11 +158,7 @@ def _way(parsed: Parsed, frame: Frame, rebinding: Rebinding | None = None) -> Wa
     try:
         return walk(parsed.nodes, dict(start), frame, rebinding=rebinding)
     except OutOfOrder:
-        nodes = in_order(parsed.nodes, start)
-    try:
-        return walk(nodes, dict(start), frame, rebinding=rebinding)
-    except OutOfOrder as error:
-        raise NetworkError(str(error)) from error
+        return walk(in_order(parsed.nodes, start), dict(start), frame, rebinding=rebinding)
 
 
 def _network(

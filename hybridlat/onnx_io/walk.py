@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import helper
 
+from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import SMALL_ELEMENTS
 from hybridlat.onnx_io.infer import results_of
@@ -48,7 +49,7 @@ class Frame:
     stated: Mapping[str, TensorType]
 
 
-class OutOfOrder(Exception):
+class OutOfOrder(NetworkError):
     """An operator reads what has not been made, or makes what there is."""
 
 

@@ -166,17 +166,15 @@ def _opset(operators: frozenset[tuple[str, int]]) -> int:
 
 def _later(node: Node) -> tuple[Node, list[TensorProto]]:
     """The operator in the words of the sets behind 17, and the constants that it then reads."""
-    axes = node.attribute("axes")
+    axes, inputs, made = node.attribute("axes"), [*node.inputs], list[TensorProto]()
     attributes = dict(node.attributes)
     if node.op.startswith("Reduce") and isinstance(axes, tuple) and not node.domain:
         del attributes["axes"]
-        name = f"{node.outputs[0]}__axes"
-        sizes = numpy_helper.from_array(np.array(axes, np.int64), name)
-        inputs = (*node.inputs, name)
-        return replace(node, inputs=inputs, attributes=tuple(attributes.items())), [sizes]
+        inputs.append(f"{node.outputs[0]}__axes")
+        made = [numpy_helper.from_array(np.array(axes, np.int64), inputs[-1])]
     if node.op == "GridSample" and attributes.get("mode") == "bicubic":
         attributes["mode"] = "cubic"
-    return replace(node, attributes=tuple(attributes.items())), []
+    return replace(node, inputs=tuple(inputs), attributes=tuple(attributes.items())), made
 
 
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:

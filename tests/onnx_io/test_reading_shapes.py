@@ -7,12 +7,14 @@ from onnx import parser
 import hybridlat.onnx_io.infer as infer
 import hybridlat.onnx_io.isolation as isolation
 import hybridlat.onnx_io.walk as walk
+from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
 from hybridlat.onnx_io.shapes import info_of
+from hybridlat.schema.target import Target
 
 
 def model(
@@ -86,29 +88,28 @@ def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
     assert numbers_read(network, 0) == (3, 24)
 
 
-def test_a_weight_that_is_standardised_in_training_mode_is_a_weight() -> None:
-    """As before set 14 PyTorch writes a ScaledStdConv: statistics that no inference infers."""
-    made = model(
-        """g (float[1,3,8,8] x) => (float[1,4,6,6] y) <float[1,4,27] v, int64[4] s = {4, 3, 3, 3}>
-      { n, m0, v0, m1, v1 = BatchNormalization(v, c, c, c, c)  w = Reshape(n, s)
-        y = Conv(x, w) }""",
-        weights={"v": (1, [1, 4, 27]), "c": (1, [4])},
-        opset=13,
-    )
-    assert ops(read_network(made)) == ["Conv"]
+# Defaults count; no window starts behind the data; auto_pad goes before what else says how to pad;
+# a weight that PyTorch before set 14 standardises in training mode (ScaledStdConv) is a weight.
+AS_ENGINES_RUN = """17; 2,256,1; y = STFT(x, step, window); (2, 4, 33, 2)
+13; 2,3,8,8; y = MeanVarianceNormalization(x); (2, 3, 8, 8)
+12; 2,3,6,6; y = MaxPool<kernel_shape=[1,1], strides=[2,2], ceil_mode=1>(x); (2, 3, 3, 3)
+19; 2,3,6; y = AveragePool<kernel_shape=[4], pads=[2,2], strides=[4], ceil_mode=1>(x); (2, 3, 2)
+12; 2,3,6; y = MaxPool<kernel_shape=[1], auto_pad="VALID", strides=[2], ceil_mode=1>(x); (2, 3, 3)
+13; 1,3,8,8; n,a,b,c,d = BatchNormalization(v,u,u,u,u)  f = Reshape(n,s) y = Conv(x,f); (1, 4, 6, 6)
+11; 2,3,6; y = ConvTranspose<strides=[2],auto_pad="SAME_UPPER",output_padding=[1]>(x, w); (2, 4, 12)
+7; 2,3,8,8; d, mask = Dropout(x)  y = Relu(d); (2, 3, 8, 8)"""
 
 
-@pytest.mark.parametrize(
-    ("opset", "x", "operator", "y"),
-    [
-        (17, "2,256,1", "y = STFT(x, step, window)", (2, 4, 33, 2)),  # of one side by default
-        (13, "2,3,8,8", "y = MeanVarianceNormalization(x)", (2, 3, 8, 8)),
-        (7, "2,3,8,8", "d, mask = Dropout(x)  y = Relu(d)", (2, 3, 8, 8)),
-    ],
-)
-def test_defaults_count_in_inference(opset: int, x: str, operator: str, y: tuple[int, ...]) -> None:
-    text = f"g (float[{x}] x) => (float[a,b,c] y) <int64 step = {{64}}> {{ {operator} }}"
-    assert read_network(model(text, {"window": (1, [64])}, opset)).types["y"].shape == y
+@pytest.mark.parametrize("row", AS_ENGINES_RUN.splitlines())
+def test_sizes_are_as_engines_run(row: str) -> None:
+    opset, x, operator, y = row.split("; ")
+    text = f"""g (float[{x}] x) => (float[a,b,c] y)
+      <int64 step = {{64}}, int64[4] s = {{4, 3, 3, 3}}> {{ {operator} }}"""
+    sizes = {"window": [64], "w": [3, 4, 3], "v": [1, 4, 27], "u": [4]}
+    network = read_network(model(text, {n: (1, dims) for n, dims in sizes.items()}, int(opset)))
+    lowered = registry.lower(network, Target.parse("here/onnxruntime-1.31/fp32/1t")).network
+    shapes = [n.types[n.outputs[0]].shape for n in (network, lowered)]
+    assert list(map(str, shapes)) == [y, y]
 
 
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
