@@ -33,7 +33,7 @@ _FOLDS = 5
 _MODEL_SHARE = 0.1  # what a model gets wrong of a cell: noise well below it does not matter
 _SOUND = 0.2  # trust of a measurement whose noise is twice what the model itself gets wrong
 _POINTS = 448  # inducing points of the Gaussian process: its cost in the served model
-_MANY_ROWS = 5000  # from here on trees alone may be better than with the Gaussian process
+_MANY_ROWS = 5000  # from here on trees alone do as well as with the Gaussian process
 Rows = NDArray[np.bool_]
 
 
@@ -150,7 +150,8 @@ class _Fit:
         if kernels.max() > 1:
             kernel_us = self._apportioned(together == 1)
         self.values = np.log(kernel_us / self.base) - self.prior
-        names = enumerate(feature_names(self.ops))
+        self.smooths = len(self.rows) < _MANY_ROWS
+        names = enumerate(feature_names(self.ops) if self.smooths else ())
         columns = [i for i, name in names if name in SMOOTH or name.startswith("op=")]
         # Kernels whose measurement says more than its noise; all where too few do.
         sound = self.trust >= _SOUND
@@ -185,7 +186,7 @@ class _Fit:
     def model(self, for_cells: bool) -> CellModel:
         """Fit the parts, out of fold for their shares and the intervals, then on all rows."""
         cells, config, fold, table = self.cells, self.config, self.fold, self.table
-        rows, every, smooths = table.rows, np.ones(len(fold), bool), self._gp_helps()
+        rows, every, smooths = table.rows, np.ones(len(fold), bool), self.smooths
         smooth = _out_of_fold(fold, self._gp_mean, rows) if smooths else np.zeros(len(rows))
         table = table.with_last(smooth) if smooths else table
         boosted = _out_of_fold(fold, lambda taken: self._boosted(table, taken), table.rows)
@@ -226,19 +227,6 @@ class _Fit:
                 "out_of_fold": {"rmspe": round(float(rmspe), 3), "mape": round(float(mape), 3)},
             },
         )
-
-    def _gp_helps(self) -> bool:
-        """Whether trees do better with the process's answer: of many operators it can mislead."""
-        if len(self.rows) < _MANY_ROWS:
-            return True
-        outside, inside, inner = self.fold == 0, self.fold != 0, self.fold == 1
-        smooth, errors = np.zeros(len(self.rows)), []
-        for taken, rest in ((inside & ~inner, inner), (inner, inside & ~inner), (inside, outside)):
-            smooth[rest] = self._gp_mean(taken).predict(self.rows[rest])
-        for table in (self.table.with_last(smooth), self.table):
-            made = self._boosted(table, inside).predict(table.rows[outside])
-            errors.append(float(np.mean(np.abs(made - self.values[outside]))))
-        return errors[0] < errors[1]
 
     def _gp_mean(self, taken: Rows) -> GaussianProcessMean:
         data = (self.rows[taken], self.values[taken], self.weights[taken])
