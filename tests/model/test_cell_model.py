@@ -55,6 +55,7 @@ def test_saved_and_loaded_it_says_the_same(model: CellModel, tmp_path: Path) -> 
     assert again.card["date"] == "2026-01-01"
     names = {file.name for file in tmp_path.iterdir()}
     assert names == {"model.json", "arrays.npz", "trees.ubj", "spread.ubj", "card.json"}
+    assert b"PK" in (tmp_path / "arrays.npz").read_bytes()[:2]
 
 
 def test_what_was_asked_before_does_not_change_an_answer(model: CellModel, tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_sizes_that_training_never_met_together_are_strange() -> None:
     inside = domain.novelty(view.take(known[1200:]), np.zeros(len(known) - 1200, int))
     new = np.flatnonzero(region)
     outside = domain.novelty(view.take(new), np.zeros(len(new), int))
+    assert len(many) == len(view.cell)
     auroc = np.mean(outside[:, None] > inside) + 0.5 * np.mean(outside[:, None] == inside)
     assert auroc > 0.9
     assert np.mean(inside > 1) < 0.08
