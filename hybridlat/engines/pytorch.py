@@ -154,7 +154,7 @@ def _scales(net: Network, node: Node, match: Match) -> None:
     """
     how = simplified(node.inputs, node.outputs)
     convs = [n for n in net.nodes if n.op == "Conv"] if how == "changed" else []
-    if how != "scaled" and not any(_origin(n) == "folded" for n in convs):
+    if how != "scaled" and not (node.inputs[2:] and any(_origin(n) == "folded" for n in convs)):
         return
     end = node
     while (below := net.reader(end, "MatMul", "Reshape", "Transpose")) and below.op != "MatMul":

@@ -39,7 +39,7 @@ CONSTANTS = """
   int64[4] plane = {1,1,6,6}, int64[4] pixel = {1,8,1,1}, int64[4] maps = {1,8,6,6},
   int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
   int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
-  int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8},
+  int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -309,8 +309,8 @@ MODULES = {
         "mul = Conv(x, mul_weight, mul_bias) y = Relu(mul)",
     ),
     "a simplifier that names weights anew folds one": (
-        'a = Conv(x, f, "onnx::Conv_1") b = Conv(a, f, c) d = Mul(b, kp) y = Relu(d)',
-        'a = Conv(x, f, "onnx::Conv_1") d = Conv(a, _v_1, _v_2) y = Relu(d)',
+        'a = Conv(x, f, "onnx::Conv_1") b = Conv(a, f, c) d = Mul(b, kp) y = Conv(d, f2)',
+        'a = Conv(x, f, "onnx::Conv_1") d = Conv(a, _v_1, _v_2) y = Conv(d, _v_4)',
     ),
     "a simplifier folds one behind a norm": (
         "r = Conv(x, f) a = BatchNormalization(r, k8, l8, m8, v8) d = Mul(a, kp) y = Relu(d)",
