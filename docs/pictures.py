@@ -156,7 +156,10 @@ def draw_family(axes: Any) -> None:
     for text, colour in TASKS.items():
         target = Target.parse(text)
         model = shipped.load(shipped.folders("tensorrt", Path())[0])
-        task, device = shipped.task_of(target, model.counts), device_sheets.of_target(target)
+        task, device = (
+            shipped.task_of(target, model.tasks, model.seen),
+            device_sheets.of_target(target),
+        )
         sets = [kernel_set(table_of_texts([t], [1.0]), device, target.precision) for t in texts]
         points = np.stack([model.embedding(one.descriptors, one.classes)[0] for one in sets])
         logs = points @ model.coefficients(task)

@@ -54,7 +54,7 @@ def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_pa
     (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine], tmp_path)
     model = shipped.load(folder)
     architecture = device_sheets.load(target.device).architecture
-    task = shipped.task_of(target, model.counts, architecture)
+    task = shipped.task_of(target, model.tasks, model.seen, architecture)
     predictor = Predictor(target, store=f"sqlite:///{tmp_path}/s.db", measure="never")
     for net in ("mobilenetv2_100", "resnet18"):
         one = model.predict(kernels_of(net, target, task.copies, batch), task)
@@ -74,7 +74,7 @@ def test_known_networks_count_each_as_one_architecture_as_they_are_judged(tmp_pa
     (folder,) = shipped.folders("torch", tmp_path)
     model = shipped.load(folder)
     architecture = device_sheets.load(target.device).architecture
-    task = shipped.task_of(target, model.counts, architecture)
+    task = shipped.task_of(target, model.tasks, model.seen, architecture)
     sets = {net: kernels_of(net, target, task.copies) for net in (*known, "resnet18")}
     rows = [Observation(sets[net], task, us, net) for net, us in known.items()]
     one = model.condition(rows).predict(sets["resnet18"], task)
@@ -136,7 +136,9 @@ def runtime_on_record(mode: str, precision: str) -> str:
 @cache
 def latencies_us(mode: str, runtime: str, precision: str) -> NDArray[np.float64]:
     sheet = device_sheets.load(mode).under("tensorrt")
-    task = shipped.task_of(Target(mode, runtime, precision), model().counts, sheet.architecture)
+    task = shipped.task_of(
+        Target(mode, runtime, precision), model().tasks, model().seen, sheet.architecture
+    )
     sets = [kernel_set(table(net, precision), sheet, precision) for net in TEN]
     return np.array([one.median_us for one in model().predict_all(sets, [task] * len(sets))])
 

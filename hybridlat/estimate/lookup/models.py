@@ -74,7 +74,7 @@ def timed_as(target: Target) -> Target:
     if name is None or version_key(target.version):
         return target
     heads = all_readable(FamilyHead.read, folders(name, user_models_folder()))
-    version = next((task_of(target, head.counts).version for head in heads), "")
+    version = next((task_of(target, head.tasks, head.seen).version for head in heads), "")
     return replace(target, runtime=f"{target.engine}-{version}") if version else target
 
 

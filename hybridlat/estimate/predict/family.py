@@ -55,7 +55,7 @@ class Family(source.CellSource):
         target = self.target
         if target.precision == STRICT and STRICT not in self.device.peak_flops:
             target = replace(target, precision="fp32")  # there is no TF32 to switch off
-        task = shipped.task_of(target, self.model.counts, self.device.architecture)
+        task = shipped.task_of(target, self.model.tasks, self.model.seen, self.device.architecture)
         return replace(task, graphs=task.graphs or self.is_replayed)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
@@ -189,7 +189,7 @@ def model_of(
     def read(folder: Path) -> FamilyModel:
         model = shipped.load(folder)
         with reading(shipped.unreadable(folder)):
-            task = shipped.task_of(target, model.counts)
+            task = shipped.task_of(target, model.tasks, model.seen)
             if (task := model.own_task(task)) in model.trees:
                 model.trees[task].booster  # noqa: B018  reads it
         return model

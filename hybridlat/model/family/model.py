@@ -84,11 +84,6 @@ class FamilyModel:
     def _firsts(self) -> dict[Task, Task]:
         return {one.shared: one for one in reversed(self.tasks)}
 
-    @cached_property
-    def counts(self) -> dict[Task, int]:
-        """Rows seen of each task."""
-        return dict(zip(self.tasks, self.seen.tolist(), strict=True))
-
     @property
     def gp(self) -> TaskGP:
         """The process given all that is known."""

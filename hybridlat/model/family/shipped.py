@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product
@@ -49,8 +49,10 @@ def copies_of(target: Target, stated: bool | None = None) -> bool:
     return target.engine in _COPIES if stated is None else stated
 
 
-def task_of(target: Target, tasks: Mapping[Task, int], architecture: str = "") -> Task:
-    """What a family that saw so many rows of tasks takes a target for, on a GPU of an architecture.
+def task_of(
+    target: Target, tasks: Sequence[Task], seen: Iterable[int], architecture: str = ""
+) -> Task:
+    """What a family that has ``seen`` rows of ``tasks`` takes a target for, on a GPU.
 
     Where a source distinguished layouts and the target does not, the layout is that of the file
     (channels first). Whether copies between host and device count is as usual for the engine, and
@@ -60,14 +62,18 @@ def task_of(target: Target, tasks: Mapping[Task, int], architecture: str = "") -
     """
     usual = copies_of(target)
     engine, precision = target.plain.runtime, target.precision
-    likes = [t for t in tasks if (t.engine, t.precision) == (engine, precision)]
+    known = zip(tasks, seen, strict=True)
+    likes = [(t, n) for t, n in known if (t.engine, t.precision) == (engine, precision)]
     for graphs, copies in product((False, True), (usual, not usual)):
         plain = Task(target.device, engine, precision, "", copies, graphs, "", architecture)
         own = plain.board, "", copies, graphs
-        if known := [t for t in likes if (t.board, t.layout, t.copies, t.graphs) == own]:
-            one = min(
-                known, key=lambda t: (t.harness != target.harness, t.harness != "", -tasks[t])
-            )
+        ranks = [
+            (t.harness != target.harness, t.harness != "", -rows, t)
+            for t, rows in likes
+            if (t.board, t.layout, t.copies, t.graphs) == own
+        ]
+        if ranks:
+            *_, one = min(ranks)
             return replace(plain, harness=one.harness, version=one.version)
     layouts = {t.layout for t in tasks if t.layout}
     layout = "nchw" if layouts else ""
@@ -117,11 +123,6 @@ class FamilyHead(msgspec.Struct):
         return FAMILY_OF.get(self.tasks[0].runtime, "")
 
     @property
-    def counts(self) -> dict[Task, int]:
-        """Rows seen of each task."""
-        return dict(zip(self.tasks, self.seen, strict=True))
-
-    @property
     def targets(self) -> set[Target]:
         """What its tasks are of."""
         return {Target(t.device, t.engine, t.precision).plain for t in self.tasks}
@@ -133,12 +134,12 @@ class FamilyHead(msgspec.Struct):
 
     def networks(self, target: Target) -> int:
         """Whole networks of a target that the intervals were calibrated on."""
-        label = label_of(task_of(target, self.counts))
+        label = label_of(task_of(target, self.tasks, self.seen))
         return 0 if self.calibration is None else len(self.calibration.by_task.get(label, ()))
 
     def half_width_share(self, target: Target | None) -> float | None:
         """As of ``Calibration``; None as target: of a device that no network was measured on."""
-        label = ELSEWHERE if target is None else label_of(task_of(target, self.counts))
+        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks, self.seen))
         return None if self.calibration is None else self.calibration.half_width_share(label)
 
 

@@ -123,11 +123,10 @@ def test_what_one_harness_timed_is_a_version_of_its_own_that_no_target_names() -
     timed = [replace(plain, harness=name) for name in ("ultralytics", "trtutils")]
     target = Target("orin-nx", "tensorrt", "fp16")
     assert Sharing().between(Relations([plain], timed)) == pytest.approx(1.0 + 0.3 + 0.3 + 0.1)
-    counts = dict(zip(timed, (5, 120), strict=True))
-    assert task_of(target, counts) == timed[1]  # the most rows
-    assert task_of(target, {**counts, plain: 1}) == plain
-    assert task_of(replace(target, runtime="tensorrt-ultralytics"), counts) == timed[0]
-    assert task_of(replace(target, runtime="tensorrt-mlperf"), {}) == plain
+    assert task_of(target, timed, [5, 120]) == timed[1]  # the most rows
+    assert task_of(target, [*timed, plain], [5, 120, 1]) == plain
+    assert task_of(replace(target, runtime="tensorrt-ultralytics"), timed, [5, 120]) == timed[0]
+    assert task_of(replace(target, runtime="tensorrt-mlperf"), [], []) == plain
     assert {label_of(one) for one in (plain, *timed)} == {str(target)}
 
 
@@ -197,4 +196,4 @@ def task(layout: str = "", copies: bool = False) -> Task:
     ],
 )
 def test_copies_count_as_usual_unless_measured_otherwise(known: list[Task], taken: Task) -> None:
-    assert task_of(PADDLE, dict.fromkeys(known, 1)) == taken
+    assert task_of(PADDLE, known, [1] * len(known)) == taken
