@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import cache
 
 from hybridlat.graph.network import Network
 
@@ -41,6 +42,7 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
     does most. Those that make one of the ``kept`` tensors stay.
     """
     types, steps, nodes = network.types, dict.fromkeys(network.inputs, 0), [*network.nodes]
+    origin = _origins(network)
     for place, node in enumerate(nodes):
         before = [steps[name] for name in node.inputs if name in steps]
         steps.update(dict.fromkeys(node.outputs, max(before, default=0) + 1))
@@ -49,23 +51,31 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
             continue
         sign = 1 if node.op == "Mul" else -1
         keys = {name: (-types[name].elements, sign * steps[name]) for name in node.inputs}
-        origins = {n: _origin(network, n) for n in keys if len({*keys.values()}) < len(keys)}
+        origins = {n: origin(n, MOST_ALIKE) for n in keys if len({*keys.values()}) < len(keys)}
         inputs = sorted(node.inputs, key=lambda name: (keys[name], origins.get(name)))
         if inputs != [*node.inputs]:
             nodes[place] = replace(node, inputs=tuple(inputs))
     return network if nodes == [*network.nodes] else replace(network, nodes=tuple(nodes))
 
 
-def _origin(network: Network, tensor: str, depth: int = MOST_ALIKE) -> tuple[int, bytes]:
-    """The weights that a tensor's maker reads, and a colour by what makes it, so far back."""
-    place = network.producers.get(tensor)
-    if place is None or not depth:
-        return 0, b""
-    node, known = network.nodes[place], network.constants
-    types = [known[name].type for name in node.inputs if name in known]
-    before = [_origin(network, name, depth - 1) for name in node.inputs if name in network.types]
-    own = node.op, node.attributes, types, sorted(before), node.outputs.index(tensor)
-    return sum(type_.elements for type_ in types), digest(*own)
+def _origins(network: Network) -> Callable[[str, int], tuple[int, bytes]]:
+    """The weights that a tensor's maker reads, and a colour by what makes it, so far back.
+
+    Each is worked out once: the ways back through many operands multiply.
+    """
+
+    @cache
+    def origin(tensor: str, depth: int) -> tuple[int, bytes]:
+        place = network.producers.get(tensor)
+        if place is None or not depth:
+            return 0, b""
+        node, known = network.nodes[place], network.constants
+        types = [known[name].type for name in node.inputs if name in known]
+        before = [origin(name, depth - 1) for name in node.inputs if name in network.types]
+        own = node.op, node.attributes, types, sorted(before), node.outputs.index(tensor)
+        return sum(type_.elements for type_ in types), digest(*own)
+
+    return origin
 
 
 def tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:

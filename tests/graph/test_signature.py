@@ -122,6 +122,17 @@ def ladder(rungs: int) -> Network:
     return b.network()
 
 
+def test_ways_back_from_tied_operands_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    b, shape, steps = Builder(), (1, 2, 4, 4), itertools.count()
+    last = b.input(shape)
+    for _ in range(4):
+        last = b.op("Max", [b.relu(last) for _ in range(30)], shape, 13)
+    network = b.network(b.add(b.relu(last), b.relu(last)))
+    monkeypatch.setattr(symmetry, "digest", lambda *parts: b"%d" % next(steps))
+    symmetry.with_ordered_operands(network)
+    assert next(steps) < symmetry.MOST_ALIKE * len(network.nodes)
+
+
 @pytest.mark.parametrize(
     "network",
     [fan(800), fan(2, 400), fan(40, 10), ladder(300)],
