@@ -182,7 +182,8 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
 def _batch(network: Network) -> int:
     """The first size of the first input; where that is one image, of what is convolved first."""
     shape, *others = [network.types[name].shape for name in network.inputs] or [()]
-    if len(shape) == 2 and any(len(one) == 2 and one[0] != shape[0] for one in others):
+    tables = [one for one in others if len(one) == 2 == len(shape)]
+    if any(one[0] != 1 and shape[0] not in one for one in tables):
         return 1  # rows of several tables, as a graph's nodes and edges
     if len(shape) == 3:
         read = [node.inputs[0] for node in network.nodes if node.op == "Conv"]

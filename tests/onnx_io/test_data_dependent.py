@@ -58,8 +58,11 @@ def test_convolutions_behind_the_data_leave_no_upper_end(tmp_path: Path) -> None
         estimate = one.predict(made)
         with pytest.raises(InputError, match="1 of its convolutions and products without"):
             one.explain(made, 1e3)
-        graph = model("g (float[6,4] n, float[8,4] e) => (float y, float z) {y=Relu(n) z=Relu(e)}")
-        assert one.predict(graph).batch == 1  # rows of nodes and edges
+        # Rows of nodes and edges; what all of a batch share, and what is listed by its rows.
+        for others, batch in {"8,4": 1, "2,8": 1, "1,4": 6, "3,6": 6}.items():
+            inputs = f"g (float[6,4] n, float[{others}] e) => (float y, float z)"
+            graph = model(f"{inputs} {{ y = Relu(n)  z = Relu(e) }}")
+            assert one.predict(graph).batch == batch
     assert estimate.interval_us is not None and estimate.interval_us[1] == math.inf
     assert (estimate.grade, estimate.supported, estimate.trusted) == (None, False, False)
     notes = str(estimate.warnings)
