@@ -61,11 +61,14 @@ def model_folders(target: Target | None) -> list[Path]:
     return [folder for folder in map(folder_in_use, entries) if folder is not None]
 
 
+def family_head(name: str) -> FamilyHead | None:
+    """The head of an engine family: the user's own, else the shipped one, else nothing."""
+    return next(all_readable(FamilyHead.read, folders(name, user_models_folder())), None)
+
+
 def family_heads() -> list[FamilyHead]:
     """The head of every engine family that can be read."""
-    user, names = user_models_folder(), sorted({*FAMILY_OF.values()})
-    each = (next(all_readable(FamilyHead.read, folders(name, user)), None) for name in names)
-    return [head for head in each if head is not None]
+    return [*filter(None, map(family_head, sorted({*FAMILY_OF.values()})))]
 
 
 def timed_as(target: Target) -> Target:
@@ -73,8 +76,8 @@ def timed_as(target: Target) -> Target:
     name = FAMILY_OF.get(target.engine)
     if name is None or version_key(target.version):
         return target
-    heads = all_readable(FamilyHead.read, folders(name, user_models_folder()))
-    version = next((task_of(target, head.tasks, head.seen).version for head in heads), "")
+    head = family_head(name)
+    version = task_of(target, head.tasks, head.seen).version if head else ""
     return replace(target, runtime=f"{target.engine}-{version}") if version else target
 
 
