@@ -145,13 +145,17 @@ class CpuBackend(Backend):
         return {"engine": f"{self.name} {self.version}", **cpu_environment()}
 
 
+_LEAST_CPU_SHARE = 0.1  # of a long run's time, on whatever machine
+
+
 class CpuSession(Session):
     """A model in memory; subclasses fill ``_feeds`` (buffer, source) and ``_run``.
 
     Inputs are written anew before every run, outside the timed part, as a predecessor has just
     written them in a network. A sample is left out where ``watched`` (this thread, or the process
     of an engine with threads of its own) is switched out. A run of ``long_run_us`` always is: it
-    loses the difference of its CPU time and the wall's, ``lost_share``.
+    loses the difference of its CPU time and the wall's, ``lost_share``. One that hardly ran in that
+    time is a short one that stood still.
     """
 
     engine: ClassVar[str]
@@ -178,7 +182,7 @@ class CpuSession(Session):
                 run()
                 wall, cpu = clock() - start, cpu_clock() - cpu_start
                 disturbed = usage(self.watched).ru_nivcsw != switches
-                if wall > 1e3 * self.long_run_us:
+                if wall > 1e3 * self.long_run_us and cpu > _LEAST_CPU_SHARE * wall:
                     self._long_runs.append((wall, cpu))
                 elif disturbed:
                     continue

@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,6 +232,16 @@ def test_what_competitors_took_from_long_runs_is_known(
     session._run = clocks.run
     session.run_us(len(runs))
     assert session.lost_share == pytest.approx(lost, abs=0.02)
+
+
+def test_a_short_run_that_stands_still_is_no_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause of half a second was the reference's latency, and the store took no such drift."""
+    clocks, session, switches = Clocks([(480, 0.2), (35, 20)]), LongRuns("net", 1), count()
+    usage = lambda _who: SimpleNamespace(ru_nivcsw=next(switches))  # noqa: E731
+    monkeypatch.setattr(host, "time", clocks)
+    monkeypatch.setattr(resource, "getrusage", usage)
+    session._run = clocks.run
+    assert session.run_us(2) == [35e3]
 
 
 class RobbedBackend(FakeBackend):
