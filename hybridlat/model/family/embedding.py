@@ -135,11 +135,12 @@ class Hyper:
     two Gaussian kernels, the rough one ``rough_scale`` times as quick; ``by_class`` that of a
     class's own level, ``offset`` of a level of all. ``by_part`` is that of how much longer than its
     base each part (compute, memory, launch) takes in kernels of one class, ``parts`` in all
-    kernels. ``layout_distance`` is how far apart the same kernel is with channels first and last, 0
-    where they are taken for one. Of (6), ``noise`` is of one observation, ``network`` of what one
-    architecture has of its own on one task, ``architecture`` on all tasks, and ``host`` of what its
-    host has on one task. No f is believed to be below ``lowest``
-    or above ``highest``. ``sharing`` is S of (2);
+    kernels; of a launch, kernels that only move data have ``moving_launch`` of it (0..1), for to
+    start one is to start any. ``layout_distance`` is how far apart the same kernel is with channels
+    first and last, 0 where they are taken for one. Of (6), ``noise`` is of one observation,
+    ``network`` of what one architecture has of its own on one task, ``architecture`` on all tasks,
+    and ``host`` of what its host has on one task. No f is believed to be below ``lowest`` or above
+    ``highest``. ``sharing`` is S of (2);
     ``apart`` has that of single terms (``Embedding.terms``) which share otherwise. ``alone`` is the
     share a (0..1) of (11); ``boosted`` gives tasks trees (12). ``overlap`` is the power of the norm
     that joins the device's time and the host's (3): 1 adds them, infinity takes the longer.
@@ -163,6 +164,7 @@ class Hyper:
     highest: Number = 3.5
     by_part: Number = 0.0
     parts: Number = 0.0
+    moving_launch: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     layout_distance: Number = 0.0
     overlap: Annotated[float, msgspec.Meta(ge=1, le=100)] = 1.0
     host: Number = 0.0
@@ -277,7 +279,9 @@ class Embedding:
         for i, part in enumerate(self._parts):
             # To first order the logarithm of a sum of parts moves by the shares of them.
             share = descriptors[:, len(DESCRIPTORS) + i]
-            points[rows, self.terms[f"by_{part}"].start + classes] = hyper.by_part * share
+            moves = (part == "launch") & (classes > CLASSES.index("matmul"))
+            by_class = hyper.by_part * share * np.where(moves, hyper.moving_launch, 1.0)
+            points[rows, self.terms[f"by_{part}"].start + classes] = by_class
             points[:, self.terms[part].start] = hyper.parts * share
         return points
 
