@@ -96,7 +96,7 @@ for _name in device_sheets.names():
     if _sheet.shares_memory and _sheet.kind == "gpu":
         ALL[Task(_name.removesuffix("-super"), "", "").board].append(_sheet.under("tensorrt"))
 BOARDS = {board: modes for board, modes in ALL.items() if len(modes) > 1}
-STEADY = 1.025  # what waves leave where two modes differ by a memory clock alone
+STEADY = 1.03  # what waves leave where two modes differ by a memory clock alone
 PAIRS = [pair for modes in BOARDS.values() for pair in itertools.permutations(modes, 2)]
 
 
