@@ -29,6 +29,7 @@ RULES = Target("fake", "tensorrt-8.6", "fp32")
 # Seconds that a run lasts in a process of its own, and names of networks that take that down.
 SLEEP_VARIABLE = "FAKE_ENGINE_SLEEP_S"
 DIES_VARIABLE = "FAKE_ENGINE_DIES"
+RUNS_VARIABLE = "FAKE_ENGINE_RUNS"  # a file that each run adds its process to
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,9 @@ class FakeSession(Session):
         if self._network in os.environ.get(DIES_VARIABLE, "").split():
             sys.stderr.write("the fake engine lost its head\n")
             os.abort()
+        if RUNS_VARIABLE in os.environ:
+            with open(os.environ[RUNS_VARIABLE], "a", encoding="ascii") as runs:
+                runs.write(f"{os.getpid()}\n")
         noise = (self._noise_share * abs(self._random.gauss(0.0, 1.0)) for _ in range(count))
         return [self._time_us * (1 + share) for share in noise]
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
-from tests.fakes.fake_backend import DIES_VARIABLE, SLEEP_VARIABLE, FakeBackend
+from tests.fakes.fake_backend import DIES_VARIABLE, RUNS_VARIABLE, SLEEP_VARIABLE, FakeBackend
 from tests.networks import ROOT, classifier, conv_relu
 
 PLUGIN = ROOT / "tests" / "fakes" / "plugin"
@@ -53,8 +54,8 @@ DAEMONIC = MEASURE + (
 )
 JOBLIB = MEASURE + (
     "import joblib\n"
-    "stores = ['a.db', 'b.db']\n"
-    "print(joblib.Parallel(2)(joblib.delayed(measured)(store) for store in stores)[0])\n"
+    "us = joblib.Parallel(4)(joblib.delayed(measured)(f'{i}.db') for i in range(4))\n"
+    "print(max(us) < 1.1 * min(us) and us[0])\n"
 )
 
 
@@ -81,10 +82,15 @@ def python(folder: Path, *arguments: str, text: str | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("script", [DAEMONIC, JOBLIB], ids=["daemonic", "joblib"])
-def test_a_script_without_a_main_guard_measures(folder: Path, script: str) -> None:
+@pytest.mark.parametrize(("script", "runs"), [(DAEMONIC, 1), (JOBLIB, 4)])
+def test_scripts_without_a_main_guard_measure_one_at_a_time(
+    folder: Path, script: str, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUNS_VARIABLE, str(folder / "runs"))
     (folder / "script.py").write_text(script)
     assert float(python(folder, "script.py")) > 0
+    turns = [process for process, _ in groupby((folder / "runs").read_text().split())]
+    assert len(turns) == runs  # each measures in a process of its own, from first to last
 
 
 def test_standard_input_measures(folder: Path) -> None:
