@@ -6,7 +6,6 @@ coordinate descent over a fixed grid, with a weak pull towards the defaults.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
-_SETTLING_SHARES = (0.05, 0.1, 0.2, 0.3)
 _PRIOR_NETWORKS = 4
 _PRIOR_SCALE_SPREAD = 0.1
 _PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
@@ -78,44 +76,12 @@ def measure_greedily(
     return posterior
 
 
-def tune_network_correlation(
-    networks: Sequence[HeldOutNetwork], fitted: Correlation
-) -> Correlation:
-    """The fitted correlation with less shared by networks, or by kinds instead, if that is better.
-
-    Likelihood gives that part too much where one family of networks errs together.
-    """
-    best, least = fitted, math.inf
-    for kept, moved in itertools.product((1.0, 0.5, 0.25, 0.0), (0.0, 0.5, 1.0)):
-        network = fitted.network * kept
-        most = 0.95 - fitted.near - network
-        kind = min(fitted.kind + (fitted.network - network) * moved, most)
-        tried = structs.replace(fitted, network=network, kind=kind)
-        error = _error_left(networks, tried)
-        if error < least - 1e-12:
-            best, least = tried, error
-    return best
-
-
-def _error_left(networks: Sequence[HeldOutNetwork], correlation: Correlation) -> float:
-    """Sum over shares of the RMS error of the networks' sums, single errors capped at 20 %."""
-    squares = np.zeros(len(_SETTLING_SHARES))
-    for network in networks:
-        posterior = ErrorPosterior.start(network.cells, correlation)
-        for index, share in enumerate(_SETTLING_SHARES):
-            posterior = measure_greedily(posterior, network, cells_at(share, len(network.cells)))
-            error = posterior.sum_us / network.sum_of_measured_us - 1.0
-            squares[index] += min(abs(error), 0.2) ** 2
-    return float(np.sqrt(squares / max(len(networks), 1)).sum())
-
-
 def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9) -> Composition:
     """Constants, correlation of errors and interval; networks are judged by constants without."""
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))
     if not ordered:
         return Composition(confidence=confidence)
     cells = [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
-    correlation = tune_network_correlation(ordered, fit_correlation(cells))
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
     overhead, scale = fit_constants(sums, latencies)
@@ -128,7 +94,7 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
         confidence=confidence,
         residual_share=pooled_spread(residuals),
         networks=len(ordered),
-        correlation=correlation,
+        correlation=fit_correlation(cells),
     )
     return _calibrated(ordered, base, without)
 

@@ -14,7 +14,6 @@ from hybridlat.estimate.calibration import (
     HeldOutNetwork,
     fit_composition,
     fit_constants,
-    tune_network_correlation,
 )
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition, student_quantile
@@ -94,15 +93,6 @@ def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
     fitted = fit_composition(networks)
     assert fit_composition(networks[::-1]) == fitted
     assert Composition.from_json(json.loads(json.dumps(fitted.to_json()))) == fitted
-
-
-def test_what_networks_share_is_settled_by_their_own_error() -> None:
-    networks = [make_network(i, cells=12) for i in range(30)]
-    overrated = Correlation(network=0.6, kind=0.0, near=0.3, length_scale=1.0)
-    settled = tune_network_correlation(networks, overrated)
-    assert settled.network < overrated.network
-    assert settled.near == overrated.near
-    assert tune_network_correlation([], overrated) == overrated
 
 
 @pytest.mark.parametrize(
