@@ -22,7 +22,6 @@ from hybridlat.estimate.compose.posterior import ErrorPosterior, Matrix
 EXPECTED_NOISE_SHARE = 0.01
 """Relative noise that a cell or a network is expected to have once measured."""
 _CLOSE_ENOUGH = 1.02
-_EXACT_CELLS = 9  # up to here every set is tried: 512 of them take some ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,7 @@ def plan(
     aim = max(tolerance, state.after(candidates).half_width_share * _CLOSE_ENOUGH)
     chosen: tuple[int, ...] = ()
     if state.half_width_share > aim:
-        cheapest = _exact if len(candidates) <= _EXACT_CELLS else _greedy
-        best = cheapest(state, candidates, aim)
+        best = _cheap_set(state, candidates, aim)
         chosen = tuple(best[i] for i, _ in by_worth(state, best))
     positions = (*required, *chosen)
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
@@ -76,12 +74,11 @@ def next_step(
     refused: Collection[int] = (),
     network_s: float | None = None,
     network_anyway: bool = False,
-    fraction: float = 0.5,
 ) -> Step:
     """What to measure next: nothing when the interval suffices or nothing would help.
 
-    Unknown cells come alone; then the first ``fraction`` of the plan, since what it teaches may
-    make the rest needless. ``network_s`` is the device time of measuring the network; None where it
+    Unknown cells come alone; then the first half of the plan, since what it teaches may make the
+    rest needless. ``network_s`` is the device time of measuring the network; None where it
     cannot be, or was. It is measured instead of cells where it costs no more or comes nearer, and
     besides cells that are unknown and cost as much, or by ``network_anyway``.
     """
@@ -92,7 +89,7 @@ def next_step(
         return Step(unknown, network_s is not None and (network_anyway or unknown_s >= network_s))
     best = plan(posterior, composition, tolerance, refused)
     rest = len(best.positions) - len(required)
-    cells = best.positions[: len(required) + max(1, math.ceil(fraction * rest))]
+    cells = best.positions[: len(required) + max(1, math.ceil(rest / 2))]
     if network_s is None:
         return Step(cells)
     if not cells and best.half_width_share <= tolerance:
@@ -133,39 +130,17 @@ class Projection:
         if not positions:
             return self
         seen = list(positions)
-        covariance = self.covariance - self.covariance[:, seen] @ np.linalg.solve(
-            self.observed(seen), self.covariance[seen]
-        )
-        return Projection(self.posterior, self.composition, covariance)
-
-    def observed(self, seen: list[int]) -> Matrix:
-        return self.covariance[np.ix_(seen, seen)] + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
-
-    def costs_s(self, positions: Sequence[int]) -> Matrix:
-        return np.array([self.posterior.priors[i].cost_s for i in positions])
+        noise = np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
+        observed = self.covariance[np.ix_(seen, seen)] + noise
+        gain = self.covariance[:, seen] @ np.linalg.solve(observed, self.covariance[seen])
+        return Projection(self.posterior, self.composition, self.covariance - gain)
 
 
-def _exact(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
-    """The cheapest of all sets that come within the aim, as all candidates do."""
-    count = len(candidates)
-    # Of sets that cost the same the last one holds the first candidates: they are its high bits.
-    held = np.arange(1 << count)[:, None] >> np.arange(count)[::-1] & 1 > 0
-    seen = list(candidates)
-    observed, reach = state.observed(seen), state.reach[seen]
-    blocks = np.where(held[:, :, None] & held[:, None, :], observed, np.eye(count))
-    pulls = np.where(held, reach, 0.0)
-    known = (pulls * np.linalg.solve(blocks, pulls[:, :, None])[:, :, 0]).sum(axis=1)
-    enough = state.widths_of(state.variance - known) <= aim
-    costs = np.where(enough, np.round(held @ state.costs_s(seen), 9), np.inf)
-    cheapest = np.flatnonzero(costs == costs.min())[-1]
-    return [candidates[i] for i in np.flatnonzero(held[cheapest]).tolist()]
-
-
-def _greedy(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
+def _cheap_set(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
     """The cheapest of sets that are the first cells by worth, or worth for cost, and one more."""
     # Every set looked at is independent of the aim: that is what makes the cost fall, never rise,
     # with a wider tolerance.
-    costs = state.costs_s(candidates)
+    costs = np.array([state.posterior.priors[i].cost_s for i in candidates])
     least, cheapest = math.inf, candidates
     for weights in (costs, None) if np.ptp(costs) else (None,):
         taken: list[int] = []

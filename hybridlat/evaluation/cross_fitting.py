@@ -164,7 +164,7 @@ def simulate_gate(
 ) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
     posterior = composition.start(network.cells)
-    while step := gate.next_step(posterior, composition, tolerance, fraction=0.25):
+    while step := gate.next_step(posterior, composition, tolerance):
         posterior = posterior.observe(network.truth(step.positions))
     return posterior
 

@@ -5,7 +5,6 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,27 +44,35 @@ def test_a_wider_tolerance_never_costs_more(seed: int, cells: int) -> None:
     assert costs == sorted(costs, reverse=True)
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 10_000), st.integers(2, 7), st.floats(0.03, 0.25))
-def test_the_plan_is_the_cheapest_of_all_subsets(seed: int, cells: int, tolerance: float) -> None:
-    posterior = COMPOSITION.start(make_network(seed, cells).cells)
-    result = gate.plan(posterior, COMPOSITION, tolerance)
-    if result.half_width_share > tolerance:  # out of reach
-        return
-    weights = posterior.uses_us / posterior.sum_us
-    best = np.inf
-    for size in range(cells + 1):
-        for chosen in itertools.combinations(range(cells), size):
-            # Condition on noisy observations by adding their precision: another road to the same.
-            noise = np.full(cells, 1e12)
-            noise[list(chosen)] = gate.EXPECTED_NOISE_SHARE**2
-            left = np.linalg.inv(np.linalg.inv(posterior.covariance) + np.diag(1 / noise))
-            variance = float(weights @ left @ weights)
-            everything = COMPOSITION.half_width_share(variance, posterior.sum_us)
-            if everything <= tolerance * (1 + 1e-6):
-                best = min(best, sum(posterior.priors[i].cost_s for i in chosen))
-    assert result.cost_s == pytest.approx(best, rel=1e-6)
-    assert result.half_width_share <= max(tolerance, result.half_width_share / 1.02) + 1e-9
+def test_plans_cost_hardly_more_than_the_cheapest_of_all_subsets() -> None:
+    spent_s = least_s = 0.0
+    for seed in range(80):
+        cells, tolerance = 2 + seed % 6, (0.03, 0.06, 0.12)[seed % 3]
+        posterior = COMPOSITION.start(make_network(seed, cells).cells)
+        result, state = (
+            gate.plan(posterior, COMPOSITION, tolerance),
+            gate.Projection(posterior, COMPOSITION),
+        )
+        assert result.half_width_share <= max(
+            tolerance, 1.02 * state.after(range(cells)).half_width_share
+        )
+        if result.half_width_share <= tolerance:
+            sets = itertools.chain(
+                *(itertools.combinations(range(cells), n) for n in range(cells + 1))
+            )
+            enough = (one for one in sets if state.after(one).half_width_share <= tolerance)
+            least_s += min(sum(posterior.priors[i].cost_s for i in one) for one in enough)
+            spent_s += result.cost_s
+    assert least_s <= spent_s * (1 + 1e-9) and spent_s < 1.02 * least_s
+
+
+def test_a_projection_is_what_precisions_add_up_to() -> None:
+    posterior = COMPOSITION.start(make_network(1, 6).cells)
+    noise = np.full(6, 1e12)
+    noise[[1, 4]] = gate.EXPECTED_NOISE_SHARE**2
+    left = np.linalg.inv(np.linalg.inv(posterior.covariance) + np.diag(1 / noise))
+    projected = gate.Projection(posterior, COMPOSITION).after([1, 4]).covariance
+    np.testing.assert_allclose(projected, left, rtol=1e-5, atol=1e-9)
 
 
 @settings(deadline=None, max_examples=25)
