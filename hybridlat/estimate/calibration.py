@@ -1,7 +1,7 @@
 """Fit a composition to networks that were measured whole, their cells predicted without them.
 
-The correlation of errors is of maximum likelihood under a multivariate Student distribution, by
-coordinate descent over a fixed grid, with a weak pull towards the defaults.
+How errors of cells go together is assumed (``Correlation``): fitted, it served the gate worse
+(experiments/tried_in_vain.md).
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec import structs
 
-from hybridlat.estimate.compose import posterior as posteriors
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, PRIOR_RESIDUAL, Composition
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, Matrix
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior, Matrix
 from hybridlat.estimate.gate import Projection, by_worth
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
 
@@ -25,21 +23,6 @@ _PRIOR_NETWORKS = 4
 _PRIOR_SCALE_SPREAD = 0.1
 _PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
 _HUBER = 1.5
-_GRIDS: dict[str, tuple[float, ...]] = {
-    "network": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
-    "kind": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
-    "near": (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9),
-    "length_scale": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.5),
-    "inflation": (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 4.5),
-    "untrusted_factor": (1.0, 1.25, 1.5, 2.0, 2.5, 3.0),
-    "degrees": (4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0),
-}
-_PULL = {"network": 5.0, "kind": 5.0, "near": 2.0, "degrees": 0.01}
-_PULL |= dict.fromkeys(("length_scale", "inflation", "untrusted_factor"), 0.5)
-_SCALES = ("length_scale", "inflation", "untrusted_factor", "degrees")  # pulled in ratio
-_MOST_SHARED = 0.95
-_MOST_CELLS = 80
-_CLIP = 4.0
 
 
 @dataclass(frozen=True)
@@ -77,11 +60,10 @@ def measure_greedily(
 
 
 def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9) -> Composition:
-    """Constants, correlation of errors and interval; networks are judged by constants without."""
+    """Constants and interval; networks are judged by constants without."""
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))
     if not ordered:
         return Composition(confidence=confidence)
-    cells = [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
     overhead, scale = fit_constants(sums, latencies)
@@ -94,7 +76,6 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
         confidence=confidence,
         residual_share=pooled_spread(residuals),
         networks=len(ordered),
-        correlation=fit_correlation(cells),
     )
     return _calibrated(ordered, base, without)
 
@@ -115,7 +96,7 @@ def _calibrated(
             error = abs(math.log(network.latency_us / alone.latency_us(total)))
             parts[stage].append(of_cells / variance)
             scores[stage].append(error / math.sqrt(variance))
-    # Spread and correlation were fitted to the same networks: about three degrees of freedom.
+    # Constants and spread were fitted to the same networks: three degrees of freedom.
     fitted = math.sqrt((len(networks) + 3.0) / max(len(networks) - 3.0, 1.0))
     # Sixty networks fix a 90 % quantile to within 4 points of coverage. The stages are of the same
     # networks, so each is drawn half-way to all together.
@@ -148,76 +129,6 @@ def _multiplier(scores: Sequence[float], confidence: float) -> float:
         return conformal_quantile(scores, confidence)
     spread = math.sqrt((sum(s * s for s in scores) + 4.0) / (count + 4.0))
     return max(normal_quantile(confidence) * spread * (1.0 + 1.0 / (count + 1)), *scores)
-
-
-class _Sample:
-    """Standardised errors of one network with what the correlation needs of its cells."""
-
-    def __init__(self, cells: Sequence[tuple[CellPrior, float]]) -> None:
-        ordered = sorted(cells, key=lambda item: (-item[0].count * item[1], item[0].signature))
-        priors, errors = list[CellPrior](), list[float]()
-        for prior, measured_us in ordered:
-            is_predicted = prior.source == "predicted" and prior.spread_share > 0
-            if is_predicted and prior.latency_us is not None and len(priors) < _MOST_CELLS:
-                priors.append(prior)
-                errors.append(math.log(measured_us / prior.latency_us) / prior.spread_share)
-        self.errors: Matrix = np.clip(np.array(errors), -_CLIP, _CLIP)
-        self.strange = np.array([not prior.trusted for prior in priors], dtype=bool)
-        self.kinds = posteriors.kind_similarity(priors)
-        self.squared = posteriors.squared_distances(priors)
-
-    def log_likelihood(self, chosen: Correlation) -> float:
-        count, degrees = len(self.errors), chosen.degrees
-        root = np.linalg.cholesky(chosen.between(self.kinds, self.squared))
-        white = np.linalg.solve(
-            root, self.errors / np.where(self.strange, chosen.untrusted_factor, 1.0)
-        )
-        surprise = float(white @ white) / chosen.inflation
-        log_determinant = 2.0 * float(np.log(np.diag(root)).sum())
-        log_determinant += count * math.log(chosen.inflation)
-        log_determinant += 2.0 * int(self.strange.sum()) * math.log(chosen.untrusted_factor)
-        return (
-            math.lgamma((degrees + count) / 2)
-            - math.lgamma(degrees / 2)
-            - count / 2 * math.log(degrees * math.pi)
-            - log_determinant / 2
-            - (degrees + count) / 2 * math.log1p(surprise / degrees)
-        )
-
-
-def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Correlation:
-    """The correlation under which the errors of held-out networks are most likely.
-
-    A network is (cell as predicted, measured µs) of each cell; fewer than two give the defaults.
-    """
-    best = default = Correlation()
-    samples = [sample for sample in map(_Sample, networks) if len(sample.errors) > 1]
-    if len(samples) < 2:
-        return default
-
-    def score(chosen: Correlation) -> float:
-        pull = sum(
-            weight * math.log(getattr(chosen, name) / getattr(default, name)) ** 2
-            if name in _SCALES
-            else weight * (getattr(chosen, name) - getattr(default, name)) ** 2
-            for name, weight in _PULL.items()
-        )
-        return sum(s.log_likelihood(chosen) for s in samples) - pull
-
-    reached = score(best)
-    for _ in range(4):
-        before = best
-        for name, grid in _GRIDS.items():
-            for value in grid:
-                tried = structs.replace(best, **{name: value})
-                if tried.network + tried.kind + tried.near > _MOST_SHARED or tried == best:
-                    continue
-                likelihood = score(tried)
-                if likelihood > reached + 1e-9:
-                    best, reached = tried, likelihood
-        if best == before:
-            break
-    return best
 
 
 def fit_constants(sums_us: Matrix, latencies_us: Matrix) -> tuple[float, float]:
