@@ -193,20 +193,15 @@ def _batch(network: Network) -> int:
 
 
 class Partitioner:
-    """Splits files into cells for one target, as its engine fuses them.
-
-    ``lower`` asks the engine or its rules; ``identity`` names what its answers depend on.
-    """
+    """Splits files into cells for one target; ``lower`` asks its engine, or the rules of it."""
 
     def __init__(
         self,
         target: Target,
         store: Store,
         lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
-        identity: Callable[[Target], str] = registry.lowering_identity,
     ) -> None:
-        self._target, self._store = target, store
-        self._lower, self._identity = lower, identity
+        self._target, self._store, self._lower = target, store, lower
         self._remembered: dict[str, Partition] = {}
         self._unkept: dict[str, Partition] = {}
 
@@ -214,8 +209,8 @@ class Partitioner:
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        about = self._target.engine, self._target.precision
-        engine = "/".join((self._identity(self._target), *about))
+        target = self._target
+        engine = f"{registry.lowering_identity(target)}/{target.engine}/{target.precision}"
         key = f"split/{PARTITION_FORMAT}/{engine}/{file.key(batch, shapes)}"
         partition = self._remembered.get(key)
         if partition is None:
