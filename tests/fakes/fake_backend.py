@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from hybridlat.engines import registry
@@ -130,7 +131,7 @@ class FakeSession(Session):
             sys.stderr.write("the fake engine lost its head\n")
             os.abort()
         if RUNS_VARIABLE in os.environ:
-            with open(os.environ[RUNS_VARIABLE], "a", encoding="ascii") as runs:
+            with Path(os.environ[RUNS_VARIABLE]).open("a", encoding="ascii") as runs:
                 runs.write(f"{os.getpid()}\n")
         noise = (self._noise_share * abs(self._random.gauss(0.0, 1.0)) for _ in range(count))
         return [self._time_us * (1 + share) for share in noise]
