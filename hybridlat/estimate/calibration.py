@@ -113,13 +113,11 @@ def _levels(
     relative: Sequence[float], confidence: float, networks: int
 ) -> tuple[tuple[float, float], ...]:
     """(confidence, factor) at every level that so many networks can promise, for all stages."""
-    multipliers: dict[float, float] = {}
+    known: dict[float, float] = {}
     for level in sorted({*CALIBRATED_AT, confidence}) if relative else ():
         if rank_of(networks, level) <= networks:
-            multiplier = conformal_quantile(relative, level)
-            if multiplier > max(multipliers.values(), default=0.0):
-                multipliers[level] = multiplier
-    return tuple(multipliers.items())
+            known.setdefault(conformal_quantile(relative, level), level)
+    return tuple((level, factor) for factor, level in known.items() if factor > 0)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:
@@ -136,8 +134,7 @@ def fit_constants(sums_us: Matrix, latencies_us: Matrix) -> tuple[float, float]:
 
     Huber's loss by iterated reweighting, with normal priors around 0 and 1.
     """
-    count = len(sums_us)
-    if count == 0:
+    if not len(sums_us):
         return 0.0, 1.0
     overhead_spread = _PRIOR_OVERHEAD_SPREAD * float(latencies_us.min())
     overhead, scale = 0.0, 1.0
@@ -146,11 +143,9 @@ def fit_constants(sums_us: Matrix, latencies_us: Matrix) -> tuple[float, float]:
         sigma = pooled_spread(residual)
         weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
         design = np.column_stack([1.0 / latencies_us, sums_us / latencies_us])
-        normal = (design * weight[:, None]).T @ design
-        right = (design * weight[:, None]).sum(axis=0)
-        pull = sigma**2 / _PRIOR_SCALE_SPREAD**2
-        normal = normal + np.diag([sigma**2 / overhead_spread**2, pull])
-        right = right + np.array([0.0, pull])
+        weighted, pull = design * weight[:, None], sigma**2 / _PRIOR_SCALE_SPREAD**2
+        normal = weighted.T @ design + np.diag([sigma**2 / overhead_spread**2, pull])
+        right = weighted.sum(axis=0) + np.array([0.0, pull])
         constants = np.linalg.solve(normal, right)
         if constants[0] < 0:  # a network cannot take less than its cells: refit the scale alone
             constants = np.array([0.0, right[1] / normal[1, 1]])
