@@ -16,7 +16,7 @@ from collections.abc import Container, Mapping, Sequence
 from onnx import ModelProto, TensorProto
 
 from hybridlat.graph.operators import contracts, is_number, is_quantised
-from hybridlat.onnx_io.facts import FilePrecision, bias_origin, simplified
+from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
@@ -78,13 +78,13 @@ def structure_digest(
     further += [node.name for node in nodes if node.op in DATA_DEPENDENT]
     fed = {info.name for info in frame.graph.input}.difference(tensors)
     for node in nodes:
-        names = node.inputs, node.outputs
         if node.op in ("Conv", "ConvTranspose"):
             further += fed.intersection(node.inputs[1:2])
-            zeros = node.drops_bias is not None and f"zeros {node.drops_bias}"
-            further += filter(None, [bias_origin(node.name, *names), simplified(*names), zeros])
-        elif node.op in ("Gemm", "MatMul") and weights.issuperset(node.inputs[1:2]):
-            further += filter(None, [simplified(*names)])
+            further += node.naming
+            if node.drops_bias is not None:
+                further.append(f"zeros {node.drops_bias}")
+        elif node.naming and weights.issuperset(node.inputs[1:2]):
+            further += node.naming
     if further:
         blobs.append(repr(further).encode())
     digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())

@@ -16,6 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.normal import local_form
 from hybridlat.graph.operators import QUANTISERS, is_quantised
+from hybridlat.onnx_io.facts import bias_origin, simplified
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, attributes_of, since_version
 from hybridlat.schema.files import warn_once
 
@@ -51,6 +52,7 @@ class FileNode:
     ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
     ``is_narrow`` whether it makes or computes with anything narrower than FP32. Of a convolution
     without a bias ``drops_bias`` says whether PyTorch's had one (of zeros); None: it is not known.
+    ``naming`` is what the names around a convolution or product tell of its weights.
     """
 
     name: str
@@ -63,6 +65,7 @@ class FileNode:
     has_graph: bool
     is_narrow: bool
     drops_bias: bool | None
+    naming: tuple[str, ...]
     data: bytes
 
     def proto(self) -> NodeProto:
@@ -71,14 +74,21 @@ class FileNode:
         return proto
 
 
-def file_node(data: bytes, name: str) -> FileNode:
-    """The operator of these bytes under a name; UnicodeDecodeError where one is not text."""
+def read_node(proto: NodeProto, name: str) -> FileNode:
+    """The operator under a name, without the weights of a Constant, and padded in one way alone.
+
+    UnicodeDecodeError where a name is not text.
+    """
+    data = proto.SerializeToString()
     return (_small_node if len(data) <= MOST_BYTES else _small_node.__wrapped__)(data, name)
 
 
 @functools.lru_cache(maxsize=MOST_NODES)
 def _small_node(data: bytes, name: str) -> FileNode:
     proto = NodeProto.FromString(data)
+    if proto.op_type == "Constant" or b"auto_pad" in data:
+        _make_lean(proto)
+        data = proto.SerializeToString()
     inputs, outputs, read = tuple(proto.input), tuple(proto.output), tuple(reads(proto))
     kind = (proto.op_type, proto.domain, len(inputs), len(outputs))
     digest = hashlib.blake2b(repr(kind).encode(), digest_size=16)
@@ -91,8 +101,16 @@ def _small_node(data: bytes, name: str) -> FileNode:
     check_text(proto.name, proto.op_type, proto.domain, *read, *outputs)
     check_text(*[attribute.name for attribute in proto.attribute])
     domain, structure, is_narrow = domain_of(proto.domain), digest.digest(), _is_narrow(proto)
-    ways = (inputs, outputs, read, structure, has_graph, is_narrow, _drops_bias(proto), data)
-    return FileNode(name, proto.op_type, domain, *ways)
+    ways = (inputs, outputs, read, structure, has_graph, is_narrow, _drops_bias(proto))
+    naming = _naming(proto.op_type, name, inputs, outputs)
+    return FileNode(name, proto.op_type, domain, *ways, naming, data)
+
+
+def _naming(op: str, name: str, *names: tuple[str, ...]) -> tuple[str, ...]:
+    if op not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        return ()
+    origin = bias_origin(name, *names) if op.startswith("Conv") else ""
+    return tuple(filter(None, [origin, simplified(*names)]))
 
 
 def reads(node: NodeProto) -> list[str]:
@@ -132,17 +150,16 @@ def node_of(read: FileNode, opset: int) -> Node:
 
 def unique_names(nodes: Sequence[NodeProto]) -> list[str]:
     """The names of operators; those that are missing or repeated get one with a number."""
-    counts = Counter([node.name for node in nodes])
+    names = [node.name for node in nodes]
+    counts = Counter(names)
     taken = {name for name, count in counts.items() if count == 1 and name}
-    names = []
-    for position, node in enumerate(nodes):
-        name = node.name
+    for position, name in enumerate(names if len(taken) < len(names) else ()):
         if not name or counts[name] > 1:
-            name = f"{name or node.op_type}_{position}"
+            name = f"{name or nodes[position].op_type}_{position}"
             while name in taken:
                 name += "_"
             taken.add(name)
-        names.append(name)
+            names[position] = name
     return names
 
 
@@ -165,24 +182,11 @@ def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]
     return [nodes[i] for i in order]
 
 
-def read_node(proto: NodeProto, name: str) -> FileNode:
-    """The operator, without the weights of a Constant, and padded in one way alone."""
-    data = proto.SerializeToString()
-    if b"auto_pad" in data:
-        data = _padded_once(data)
-    node = file_node(data, name)
-    if node.op != "Constant":
-        return node
-    lean = node.proto()
-    for attribute in lean.attribute:
+def _make_lean(proto: NodeProto) -> None:
+    """Take out weights, and what an auto_pad overrules, which onnx's own inference takes."""
+    for attribute in proto.attribute if proto.op_type == "Constant" else ():
         if attribute.HasField("t"):
             attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
-    return file_node(lean.SerializeToString(), name)
-
-
-def _padded_once(data: bytes) -> bytes:
-    """The operator without what its auto_pad overrules, which onnx's own inference takes."""
-    proto = NodeProto.FromString(data)
     mode = next((a.s for a in proto.attribute if a.name == "auto_pad"), b"NOTSET")
     if mode not in _PADDINGS:
         raise NetworkError(
@@ -197,7 +201,6 @@ def _padded_once(data: bytes) -> bytes:
         kept = [one for one in proto.attribute if one.name not in overruled.split()]
         del proto.attribute[:]
         proto.attribute.extend(kept)
-    return bytes(proto.SerializeToString())
 
 
 def read_tensor(tensor: TensorProto) -> tuple[str, Value]:

@@ -35,6 +35,7 @@ from hybridlat.onnx_io.values import SIZES, Value, data_type, dense, schema_of
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _MULTIPLY_ACTIVATIONS = ("MatMul", "Einsum")
+_OF_SIZES = ("Shape", "Size")
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Parsed:
         """The operators, and behind them those of the branches that may be taken."""
         nodes = list(self.nodes)
         for node in nodes:  # they grow: a branch may hold branches
-            for name in BRANCHES if is_if(node) else ():
+            for name in BRANCHES if node.has_graph and is_if(node) else ():
                 nodes += branch(node, name)[0]
         return tuple(nodes)
 
@@ -101,11 +102,11 @@ class Parsed:
         fixed = {"", *self.tensors}
         positions = set()
         for position, node in enumerate(self.nodes):
-            inputs, of_sizes = node.inputs, node.op in ("Shape", "Size")
-            if inputs and inputs[0] not in fixed and not of_sizes:
+            inputs = node.inputs
+            if inputs and inputs[0] not in fixed and node.op not in _OF_SIZES:
                 continue  # the usual operator, at a glance
             # A branch may read what its operator does not name.
-            if of_sizes or (not node.has_graph and fixed.issuperset(inputs)):
+            if node.op in _OF_SIZES or (not node.has_graph and fixed.issuperset(inputs)):
                 positions.add(position)
                 fixed.update(node.outputs)
         return frozenset(positions)
@@ -114,7 +115,7 @@ class Parsed:
     def precision(self) -> FilePrecision:
         """The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance."""
         types = {info.type.tensor_type.elem_type for info in self.frame.graph.input}
-        types.update(data_type(value.type.dtype) for value in self.tensors.values())
+        types.update(map(data_type, {value.type.dtype for value in self.tensors.values()}))
         if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.every_node):
             return FilePrecision({"fp32": 1})
         return precision_of(self.model, self.every_node)

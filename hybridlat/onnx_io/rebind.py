@@ -17,7 +17,7 @@ import numpy as np
 from hybridlat.graph.network import Network, TensorType
 from hybridlat.onnx_io.checks import Misfit
 from hybridlat.onnx_io.infer import MAX_FOLDED_ELEMENTS
-from hybridlat.onnx_io.nodes import FileNode, file_node
+from hybridlat.onnx_io.nodes import FileNode, read_node
 from hybridlat.onnx_io.values import Known, Value, type_of
 
 Sizes = tuple[int, ...]
@@ -64,7 +64,7 @@ class Rebinding:
             digest = hashlib.blake2b(value.data, digest_size=8).hexdigest()
             proto.input[place] = name = f"{node.inputs[place]}@{digest}"  # shared as before
             known[name] = value
-        return file_node(proto.SerializeToString(), node.name)
+        return read_node(proto, node.name)
 
     def _sizes(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
         at = _SIZES_AT[node.op]

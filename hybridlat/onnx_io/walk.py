@@ -111,7 +111,7 @@ def walk(
             continue
         if rebinding is not None:
             node = rebinding.adapt(node, known)
-        made = tuple([elsewhere.get(out, bool(out)) for out in node.outputs])
+        made = tuple(map(elsewhere.get, node.outputs, map(bool, node.outputs)))
         key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:
