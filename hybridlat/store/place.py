@@ -6,6 +6,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
 from hybridlat.errors import StoreError
 
@@ -69,9 +70,10 @@ class StorePlace:
     def exists(self) -> bool:
         """False for a SQLite file that is not there yet, or empty, as a full disk leaves it."""
         try:
-            if self.file is None or not self.file.exists():
-                return self.file is None
-            return not self.file.is_file() or self.file.stat().st_size > 0
+            about = None if self.file is None else self.file.stat()
+            return about is None or not S_ISREG(about.st_mode) or about.st_size > 0
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         except OSError as error:
             raise StoreError(
                 f"the store {self.shown} cannot be used: {error.strerror} "
