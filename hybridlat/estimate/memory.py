@@ -11,6 +11,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 
 from hybridlat.engines import registry
@@ -65,6 +66,7 @@ def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, 
     keeps = registry.entry(target.engine).keeps_precision
     item_bytes = None if keeps else _ITEM_BYTES.get(target.precision, 4)
 
+    @cache
     def size(type_: TensorType) -> int:
         is_float = item_bytes is not None and type_.dtype in _FLOATS
         return type_.elements * (item_bytes or 0) if is_float else type_.bytes
@@ -72,12 +74,12 @@ def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, 
     plans = target.engine == "onnxruntime" and len(network.nodes) <= _MOST_BLOCKS
     blocks = _blocks(network, order, size, plans)
     callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
-    weights = sum(size(constant.type) for constant in network.constants.values())
+    weights = sum([size(constant.type) for constant in network.constants.values()])
     # An engine's answer does not tell which of its weights the file holds once for several readers.
-    once = {one.copy_of or name: one.type for name, one in of_file.constants.items()}
-    weights -= sum(size(one.type) for one in of_file.constants.values()) - sum(
-        map(size, once.values())
-    )
+    held = of_file.constants
+    copies = [one for one in held.values() if one.copy_of]
+    once = {one.copy_of: one.type for one in copies if one.copy_of not in held}
+    weights -= sum(size(one.type) for one in copies) - sum(map(size, once.values()))
     if item_bytes and target.precision == "amp":
         weights *= 3  # of two bytes: in FP32, and a copy in FP16
     return weights, callers + (_arena(blocks) if plans else _most_alive(blocks))
@@ -108,7 +110,7 @@ def _blocks(
         read = [place[name] for name in dict.fromkeys(node.inputs) if name in place]
         for block in read:
             block.left -= 1
-        kind = kind_of(node.qualified_op)
+        kind = kind_of(node.qualified_op) if read[1:] or not reuses else -1
         in_place = node.op in _IN_PLACE if reuses else kind == KINDS["pointwise"]
         over = read if in_place else read[1:] if kind == KINDS["conv"] else []
         for name in node.outputs:
