@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import heapq
 import json
+import marshal
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Attributes = tuple[tuple[str, AttributeValue], ...]
 Shapes = Mapping[str, tuple[int, ...]]
 """Whole shapes of inputs, by their names."""
 
@@ -83,14 +85,19 @@ class Node:
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    attributes: Attributes = ()
     domain: str = ""
     version: int = 1
 
     @cached_property
+    def kind(self) -> str:
+        """All but names: ``Relu@14 {}``."""
+        return f"{self.qualified_op}@{self.version} {self.written}"
+
+    @property
     def written(self) -> str:
         """The attributes as JSON, as signatures have them."""
-        return _JSON.encode(dict(self.attributes))
+        return _json_of(self.attributes, marshal.dumps(self.attributes, 2))
 
     @property
     def qualified_op(self) -> str:
@@ -112,6 +119,13 @@ class Node:
         """The operator without some attributes and with others."""
         attributes = {k: v for k, v in self.attributes if k not in drop} | put
         return replace(self, attributes=tuple(sorted(attributes.items())))
+
+
+@lru_cache(maxsize=16_384)
+def _json_of(attributes: Attributes, exact: bytes) -> str:
+    """The JSON of attributes, whose ``exact`` bytes tell equal numbers apart: 1 and 1.0."""
+    del exact
+    return _JSON.encode(dict(attributes))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ in a canonical topological order; tensors are numbered, inputs first, then outpu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -68,7 +68,7 @@ def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
     parts: list[object] = [network.context]
     for position in positions:
         node = network.nodes[position]
-        parts += (node.op, node.domain, node.version, node.written, len(node.inputs))
+        parts += (node.kind, len(node.inputs))
         for place, name in enumerate(node.inputs):
             constant = constants.get(name)
             if constant is not None:
@@ -99,23 +99,20 @@ def outline(network: Network) -> str:
     """A hash that networks of one signature share, and few others; quicker to work out."""
     types = network.types
     return outline_of(
-        (
-            f"{node.qualified_op}@{node.version}",
-            node.written,
-            {name: typed(types[name]) for name in node.outputs if name},
-            node.inputs,
-        )
+        (node.kind, [(n, typed(types[n])) for n in node.outputs if n], node.inputs)
         for node in network.nodes
     )
 
 
-def outline_of(nodes: Iterable[tuple[str, str, Mapping[str, str], Sequence[str]]]) -> str:
-    """It tells what each node is, makes and reads from; nodes are given as a text's lines are."""
+def outline_of(nodes: Iterable[tuple[str, Sequence[tuple[str, str]], Sequence[str]]]) -> str:
+    """It tells what each node is, makes and reads from: its kind, results with types, inputs."""
     makers, lines = dict[str, str](), list[str]()
-    for head, written, made, read in nodes:
-        before = [makers[name] for name in read if name in makers]
-        lines.append(f"{head} {written} {' '.join(made.values())} {' '.join(before)}")
-        makers.update(dict.fromkeys(made, head))
+    for kind, made, read in nodes:
+        line = [kind, *[makers[name] for name in read if name in makers]]
+        for name, type_ in made:
+            makers[name] = kind
+            line.append(type_)
+        lines.append(" ".join(line))
     return hash_of("\n".join(sorted(lines)))
 
 
@@ -143,8 +140,7 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
             for place, name in enumerate(node.inputs)
         ]
         results = [typed(types[name]) if name else "-" for name in node.outputs]
-        head = f"{node.qualified_op}@{node.version} {node.written}"
-        code = digest_of(f"{head} {' '.join(sources)} > {' '.join(results)}").hex()
+        code = digest_of(f"{node.kind} {' '.join(sources)} > {' '.join(results)}").hex()
         above.append(code)
         for index, out in enumerate(node.outputs):
             if out:

@@ -50,9 +50,8 @@ def outline(text: str) -> str:
     """The ``signature.outline`` of the network that a text describes; ValueError."""
     return outline_of(
         (
-            node.head,
-            node.rest,
-            dict(r.split(":", 1) for r in node.results if ":" in r),
+            f"{node.head} {node.rest}",
+            [(name, type_) for name, _, type_ in (r.partition(":") for r in node.results) if type_],
             node.sources,
         )
         for node in lines_of(text)

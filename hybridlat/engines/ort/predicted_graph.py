@@ -7,12 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 
-from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.network import (
+    Attributes,
+    AttributeValue,
+    Constant,
+    Lowered,
+    Network,
+    Node,
+    TensorType,
+)
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 BLOCKS, REORDERED = ":blocks", ":reordered"
 """Behind the name of a tensor in blocks of channels: made so, or reordered from the file's."""
-Attributes = tuple[tuple[str, AttributeValue], ...]
 
 
 @dataclass(slots=True)
@@ -208,13 +215,11 @@ def equal_results(network: Network) -> dict[str, str]:
     stated = [(name, c) for name, c in network.constants.items() if c.values is not None]
     numbers = {name: (constant.type, constant.values) for name, constant in stated}
 
-    def first(name: str) -> object:
-        return numbers.get(name) or same.get(name, name)
-
     for node in network.nodes:
         if len(node.outputs) == 1:
             (out,) = node.outputs
-            key = (node.op, node.domain, node.attributes, *map(first, node.inputs))
+            read = [numbers.get(name) or same.get(name, name) for name in node.inputs]
+            key = (node.op, node.domain, node.attributes, *read)
             earlier = alike.setdefault(key, out)
             if earlier != out:
                 same[out] = earlier
