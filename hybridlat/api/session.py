@@ -268,7 +268,7 @@ def estimate(
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
     own = [sentence("surprising", text) for text in session.surprising]
     own += [sentence("precision", text) for text in notes]
-    return result.warned((*own, *result.warnings))
+    return result.warned((*own, *result.warnings)) if own else result
 
 
 def _sizes(opened: Opened) -> str:

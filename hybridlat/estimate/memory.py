@@ -76,9 +76,8 @@ def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, 
     callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
     weights = sum([size(constant.type) for constant in network.constants.values()])
     # An engine's answer does not tell which of its weights the file holds once for several readers.
-    held = of_file.constants
-    copies = [one for one in held.values() if one.copy_of]
-    once = {one.copy_of: one.type for one in copies if one.copy_of not in held}
+    copies = [one for one in of_file.constants.values() if one.copy_of]
+    once = {one.copy_of: one.type for one in copies if one.copy_of not in of_file.constants}
     weights -= sum(size(one.type) for one in copies) - sum(map(size, once.values()))
     if item_bytes and target.precision == "amp":
         weights *= 3  # of two bytes: in FP32, and a copy in FP16
@@ -105,7 +104,7 @@ def _blocks(
     blocks: list[_Block] = []
     place: dict[str, _Block] = {}
     dead: defaultdict[TensorType, list[_Block]] = defaultdict(list)
-    outputs, types = set(network.outputs), network.types
+    outputs, types, readers = set(network.outputs), network.types, network.consumers
     for i, node in enumerate([network.nodes[position] for position in order]):
         read = [place[name] for name in dict.fromkeys(node.inputs) if name in place]
         for block in read:
@@ -129,7 +128,7 @@ def _blocks(
                 block = _Block(type_, own, i)
                 blocks.append(block)
             place[name] = block
-            block.left += len(network.consumers.get(name, ()))
+            block.left += len(readers.get(name, ()))
         for block in [place[name] for name in (*node.inputs, *node.outputs) if name in place]:
             block.end = i
             if not block.left and block not in dead[block.type]:

@@ -154,10 +154,9 @@ def _split(w: Writing, node: Node) -> None:
     if not all(node.outputs):
         return w.keep(node)
     axis = int(str(node.attribute("axis", 0))) % max(1, len(w.shape(node.inputs[0])))
-    sizes = [w.shape(out)[axis] for out in node.outputs]
     stated: dict[str, AttributeValue] = {"axis": axis} if axis else {}
     node = node.with_attributes("axis", "split", "num_outputs", **stated)
-    w.keep(node, w.put(node, "split", sizes))
+    w.keep(node, w.put(node, "split", [w.shape(out)[axis] for out in node.outputs]))
 
 
 def _resize(w: Writing, node: Node) -> None:
@@ -202,12 +201,13 @@ def _scatter(w: Writing, node: Node) -> None:
 def _window(w: Writing, node: Node) -> None:
     """Padding is written in numbers; so is how many windows of a pool start inside the data."""
     mode = node.attribute("auto_pad")
+    if mode is None and not node.attribute("ceil_mode", 0):
+        return w.keep(node)
     read, made = w.shape(node.inputs[0])[2:], w.shape(node.outputs[0])[2:]
     kernel = node.sizes("kernel_shape") or w.shape(node.inputs[1])[2:]
-    if len(kernel) != len(read) or (mode is None and not node.attribute("ceil_mode", 0)):
+    if len(kernel) != len(read):
         return w.keep(node)
-    ones = (1,) * len(read)
-    strides, dilations = (node.sizes(name) or ones for name in ("strides", "dilations"))
+    strides, dilations = (node.sizes(n) or (1,) * len(read) for n in ("strides", "dilations"))
     extra = node.sizes("output_padding") or (0,) * len(read)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     totals = []

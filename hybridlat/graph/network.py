@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 Scalar = int | float | str
 AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
-Attributes = tuple[tuple[str, AttributeValue], ...]
 Shapes = Mapping[str, tuple[int, ...]]
 """Whole shapes of inputs, by their names."""
 
@@ -85,7 +84,7 @@ class Node:
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Attributes = ()
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
     domain: str = ""
     version: int = 1
 
@@ -122,9 +121,8 @@ class Node:
 
 
 @lru_cache(maxsize=16_384)
-def _json_of(attributes: Attributes, exact: bytes) -> str:
-    """The JSON of attributes, whose ``exact`` bytes tell equal numbers apart: 1 and 1.0."""
-    del exact
+def _json_of(attributes: tuple[tuple[str, AttributeValue], ...], _exact: bytes) -> str:
+    """The JSON of attributes; their ``_exact`` bytes tell equal numbers apart: 1 and 1.0."""
     return _JSON.encode(dict(attributes))
 
 
@@ -245,14 +243,13 @@ class Network:
         Its outputs are those that others read, that the whole network gives out, or that none
         reads.
         """
-        consumers = self.consumers
         chosen = set(positions)
         nodes = tuple(self.nodes[i] for i in sorted(chosen))
         made = {out for node in nodes for out in node.outputs if out}
         read = [name for node in nodes for name in node.inputs if name]
         inputs = tuple(dict.fromkeys([t for t in read if t in self.types and t not in made]))
         kept = made.intersection(self.outputs)
-        kept.update(out for out in made if not chosen.issuperset(consumers.get(out, ())))
+        kept.update(out for out in made if not chosen.issuperset(self.consumers.get(out, ())))
         kept.update({out for node in nodes for out in node.outputs[:1]}.difference(read, [""]))
         outputs = tuple(out for node in nodes for out in node.outputs if out in kept)
         constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}

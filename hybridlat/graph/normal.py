@@ -75,16 +75,16 @@ class Writing:
 
         Constants that another one has read already are copied for it.
         """
-        inputs = [node.inputs[0], *behind] if behind else [*node.inputs]
-        for place, name in enumerate(inputs):
+        read = (node.inputs[0], *behind) if behind else node.inputs
+        for place, name in enumerate(read):
             constant = self.source.constants.get(name)
             if constant is None:
                 continue
             if name in self.constants:
                 constant = replace(constant, copy_of=constant.copy_of or name)
-                inputs[place] = self.add(node, str(place), constant)
-            self.constants[inputs[place]] = constant
-        read = tuple(inputs)
+                copy = self.add(node, str(place), constant)
+                read = (*read[:place], copy, *read[place + 1 :])
+            self.constants[read[place]] = constant
         self.nodes.append(node if read == node.inputs else replace(node, inputs=read))
 
     def keep_read(self, node: Node) -> None:

@@ -108,11 +108,9 @@ def outline_of(nodes: Iterable[tuple[str, Sequence[tuple[str, str]], Sequence[st
     """It tells what each node is, makes and reads from: its kind, results with types, inputs."""
     makers, lines = dict[str, str](), list[str]()
     for kind, made, read in nodes:
-        line = [kind, *[makers[name] for name in read if name in makers]]
-        for name, type_ in made:
-            makers[name] = kind
-            line.append(type_)
-        lines.append(" ".join(line))
+        before = [makers[name] for name in read if name in makers]
+        lines.append(" ".join([kind, *[type_ for _, type_ in made], *before]))
+        makers.update([(name, kind) for name, _ in made])
     return hash_of("\n".join(sorted(lines)))
 
 

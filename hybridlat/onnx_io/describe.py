@@ -80,11 +80,10 @@ def structure_digest(
     for node in nodes:
         if node.op in ("Conv", "ConvTranspose"):
             further += fed.intersection(node.inputs[1:2])
-            further += node.naming
-            if node.drops_bias is not None:
-                further.append(f"zeros {node.drops_bias}")
-        elif node.naming and weights.issuperset(node.inputs[1:2]):
-            further += node.naming
+            zeros = node.drops_bias is not None and f"zeros {node.drops_bias}"
+            further += filter(None, [*node.naming, zeros])
+        elif node.op in ("Gemm", "MatMul") and weights.issuperset(node.inputs[1:2]):
+            further += filter(None, node.naming[1:])
     if further:
         blobs.append(repr(further).encode())
     digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())

@@ -52,7 +52,7 @@ class FileNode:
     ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
     ``is_narrow`` whether it makes or computes with anything narrower than FP32. Of a convolution
     without a bias ``drops_bias`` says whether PyTorch's had one (of zeros); None: it is not known.
-    ``naming`` is what the names around a convolution or product tell of its weights.
+    ``naming`` is what names tell of a convolution's bias, and of its or a product's weights.
     """
 
     name: str
@@ -65,7 +65,7 @@ class FileNode:
     has_graph: bool
     is_narrow: bool
     drops_bias: bool | None
-    naming: tuple[str, ...]
+    naming: tuple[str, str]
     data: bytes
 
     def proto(self) -> NodeProto:
@@ -75,10 +75,7 @@ class FileNode:
 
 
 def read_node(proto: NodeProto, name: str) -> FileNode:
-    """The operator under a name, without the weights of a Constant, and padded in one way alone.
-
-    UnicodeDecodeError where a name is not text.
-    """
+    """The operator without weights, padded in one way alone; UnicodeDecodeError for no text."""
     data = proto.SerializeToString()
     return (_small_node if len(data) <= MOST_BYTES else _small_node.__wrapped__)(data, name)
 
@@ -101,16 +98,9 @@ def _small_node(data: bytes, name: str) -> FileNode:
     check_text(proto.name, proto.op_type, proto.domain, *read, *outputs)
     check_text(*[attribute.name for attribute in proto.attribute])
     domain, structure, is_narrow = domain_of(proto.domain), digest.digest(), _is_narrow(proto)
-    ways = (inputs, outputs, read, structure, has_graph, is_narrow, _drops_bias(proto))
-    naming = _naming(proto.op_type, name, inputs, outputs)
-    return FileNode(name, proto.op_type, domain, *ways, naming, data)
-
-
-def _naming(op: str, name: str, *names: tuple[str, ...]) -> tuple[str, ...]:
-    if op not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-        return ()
-    origin = bias_origin(name, *names) if op.startswith("Conv") else ""
-    return tuple(filter(None, [origin, simplified(*names)]))
+    naming = bias_origin(name, inputs, outputs), simplified(inputs, outputs)
+    ways = (inputs, outputs, read, structure, has_graph, is_narrow, _drops_bias(proto), naming)
+    return FileNode(name, proto.op_type, domain, *ways, data)
 
 
 def reads(node: NodeProto) -> list[str]:

@@ -35,7 +35,6 @@ from hybridlat.onnx_io.values import SIZES, Value, data_type, dense, schema_of
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _MULTIPLY_ACTIVATIONS = ("MatMul", "Einsum")
-_OF_SIZES = ("Shape", "Size")
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,11 @@ class Parsed:
         fixed = {"", *self.tensors}
         positions = set()
         for position, node in enumerate(self.nodes):
-            inputs = node.inputs
-            if inputs and inputs[0] not in fixed and node.op not in _OF_SIZES:
+            inputs, of_sizes = node.inputs, node.op in ("Shape", "Size")
+            if inputs and inputs[0] not in fixed and not of_sizes:
                 continue  # the usual operator, at a glance
             # A branch may read what its operator does not name.
-            if node.op in _OF_SIZES or (not node.has_graph and fixed.issuperset(inputs)):
+            if of_sizes or (not node.has_graph and fixed.issuperset(inputs)):
                 positions.add(position)
                 fixed.update(node.outputs)
         return frozenset(positions)

@@ -111,7 +111,8 @@ def walk(
             continue
         if rebinding is not None:
             node = rebinding.adapt(node, known)
-        made = tuple(map(elsewhere.get, node.outputs, map(bool, node.outputs)))
+        is_usual = not elsewhere and "" not in node.outputs
+        made = () if is_usual else tuple([elsewhere.get(o, bool(o)) for o in node.outputs])
         key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:

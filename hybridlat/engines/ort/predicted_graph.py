@@ -7,19 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 
-from hybridlat.graph.network import (
-    Attributes,
-    AttributeValue,
-    Constant,
-    Lowered,
-    Network,
-    Node,
-    TensorType,
-)
+from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 BLOCKS, REORDERED = ":blocks", ":reordered"
 """Behind the name of a tensor in blocks of channels: made so, or reordered from the file's."""
+Attributes = tuple[tuple[str, AttributeValue], ...]
 
 
 @dataclass(slots=True)

@@ -95,6 +95,7 @@ class Composition:
         cells = cells_variance * lever**2
         return cells, cells + self.residual_share**2
 
+    @lru_cache(maxsize=1024)  # noqa: B019  the networks of a target share a few of some bytes
     def at(self, confidence: float) -> Composition:
         ratio = self.interval_factor(confidence) / self.interval_factor(self.confidence)
         scaled = tuple((x, q * ratio) for x, q in self.quantiles)

@@ -254,7 +254,7 @@ class ErrorPosterior:
     def sum_us(self) -> float:
         return float(self.uses_us.sum())
 
-    @property
+    @cached_property
     def variance_share(self) -> float:
         """Variance of ln(sum of cells), to first order."""
         if self.sum_us <= 0:
