@@ -123,7 +123,7 @@ class Composition:
     ) -> NDArray[np.float64]:
         """Relative half-widths of the interval on its upper, larger side, by variances of cells."""
         cells, total = self.variances(cells_variances, sum_of_cells_us)
-        parts = np.divide(cells, total, out=np.zeros_like(total), where=total > 0)
+        parts = cells / np.where(total > 0, total, 1.0)
         points, values = zip(*self.quantiles or self._students(), strict=True)
         return self._reaching(np.interp(parts, points, values) * np.sqrt(total))
 
