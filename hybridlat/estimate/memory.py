@@ -62,7 +62,7 @@ def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, 
     rank, network = file_rank(lowered), lowered.network
     order: Sequence[int] = range(len(rank))
     if rank != sorted(rank):
-        order = network.order_by(lambda i: (rank[i], i))
+        order = network.order_by(rank.__getitem__)
     keeps = registry.entry(target.engine).keeps_precision
     item_bytes = None if keeps else _ITEM_BYTES.get(target.precision, 4)
 

@@ -82,8 +82,7 @@ class Writing:
                 continue
             if name in self.constants:
                 constant = replace(constant, copy_of=constant.copy_of or name)
-                copy = self.add(node, str(place), constant)
-                read = (*read[:place], copy, *read[place + 1 :])
+                read = (*read[:place], self.add(node, str(place), constant), *read[place + 1 :])
             self.constants[read[place]] = constant
         self.nodes.append(node if read == node.inputs else replace(node, inputs=read))
 

@@ -97,9 +97,8 @@ def hash_of(text: str) -> str:
 
 def outline(network: Network) -> str:
     """A hash that networks of one signature share, and few others; quicker to work out."""
-    types = network.types
     return outline_of(
-        (node.kind, [(n, typed(types[n])) for n in node.outputs if n], node.inputs)
+        (node.kind, [(n, typed(network.types[n])) for n in node.outputs if n], node.inputs)
         for node in network.nodes
     )
 
@@ -108,9 +107,11 @@ def outline_of(nodes: Iterable[tuple[str, Sequence[tuple[str, str]], Sequence[st
     """It tells what each node is, makes and reads from: its kind, results with types, inputs."""
     makers, lines = dict[str, str](), list[str]()
     for kind, made, read in nodes:
-        before = [makers[name] for name in read if name in makers]
-        lines.append(" ".join([kind, *[type_ for _, type_ in made], *before]))
-        makers.update([(name, kind) for name, _ in made])
+        line = [kind, *[makers[name] for name in read if name in makers]]
+        for name, type_ in made:
+            makers[name] = kind
+            line.append(type_)
+        lines.append(" ".join(line))
     return hash_of("\n".join(sorted(lines)))
 
 

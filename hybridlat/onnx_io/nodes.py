@@ -141,9 +141,9 @@ def node_of(read: FileNode, opset: int) -> Node:
 def unique_names(nodes: Sequence[NodeProto]) -> list[str]:
     """The names of operators; those that are missing or repeated get one with a number."""
     names = [node.name for node in nodes]
-    counts = Counter(names)
+    counts = Counter(names if len({*names, ""}) <= len(names) else ())
     taken = {name for name, count in counts.items() if count == 1 and name}
-    for position, name in enumerate(names if len(taken) < len(names) else ()):
+    for position, name in enumerate(names if counts else ()):
         if not name or counts[name] > 1:
             name = f"{name or nodes[position].op_type}_{position}"
             while name in taken:
