@@ -138,11 +138,13 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     position_of = {name: i for i, name in enumerate(file_names)}
     in_file = [position_of[node.name] for node in network.nodes]
     nodes, types = lowered.network.nodes, lowered.network.types
-    kernels, left = [], set(in_file)
-    for origin in lowered.origins:  # an operator that several compute belongs to the first
-        held = dict.fromkeys([in_file[i] for i in origin])  # one that is several is one
-        kernels.append(tuple([position for position in held if position in left]))
-        left.difference_update(kernels[-1])
+    owner: dict[int, int] = {}  # an operator that several compute belongs to the first
+    for kernel, origin in enumerate(lowered.origins):
+        for i in origin:
+            owner.setdefault(in_file[i], kernel)  # one that is several is one
+    kernels: list[list[int]] = [[] for _ in nodes]
+    for position, kernel in owner.items():
+        kernels[kernel].append(position)
     rank = file_rank(lowered)
     ops: dict[str, tuple[str, ...]] = {}
     places: dict[str, list[CellPlace]] = {}
@@ -165,14 +167,13 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
             for node in [nodes[position] for position in positions]:
                 reads.update([maker.get(name, -1) for name in node.inputs if name in types])
                 maker.update(dict.fromkeys(node.outputs, order))
-            reads.discard(order)
-            computed = tuple([kernels[positions[kernel]] for kernel in signed])
-            places[hash_].append(CellPlace(order, tuple(sorted(reads)), computed))
+            computed = tuple([tuple(kernels[positions[kernel]]) for kernel in signed])
+            places[hash_].append(CellPlace(order, tuple(sorted(reads - {order})), computed))
             order += 1
         if len(cells) > 1:
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
     uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
-    gone = tuple(sorted({*range(len(file_names))}.difference(*kernels)))
+    gone = tuple(sorted({*range(len(file_names))}.difference(owner)))
     about = _batch(network), lowered.by, lowered.warnings, tuple(runs.items())
     return Partition(
         uses, gone, *about, texts=texts, outline=outline(network), network=lambda: network

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import WHOLE
 from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT, outline_of
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line of a text: an input, an output or the context (``word``), or a node.
 
     ``head`` is a tensor's number, the context, or an operator with its version; ``rest`` a type or
