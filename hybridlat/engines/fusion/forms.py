@@ -30,8 +30,9 @@ _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
 """What a batch normalisation stands behind: neither an image nor another norm."""
 _POOLED = {op: pool for pool, op in _POOLS.items()}
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
 _BY_ROWS = (
-    *("Gemm", "MatMul", "Add", "Mul", "Div", "Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish"),
+    *(*_PRODUCTS, "Add", "Mul", "Div", "Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish"),
     *("HardSigmoid", "LeakyRelu", "LayerNormalization"),
 )
 """What treats each row of a matrix alone, where constants have one axis at most."""
@@ -162,55 +163,54 @@ def _weight_of(net: Network, node: Node) -> tuple[Constant, bool] | None:
     return Constant(weight.type._replace(shape=shape)), is_turned
 
 
-def _leading(shape: tuple[int, ...], rows: int, size: int) -> tuple[int, ...] | None:
-    """Several axes in front that are all of the rows of a tensor of this shape."""
-    ends = [i for i in range(2, len(shape) + 1) if math.prod(shape[:i]) == rows]
-    is_whole = bool(ends) and shape[ends[-1] :] == (size,)
-    return shape[: ends[-1] if is_whole else ends[0]] if ends else None
+def _row_by_row(net: Network, product: Node) -> list[Node]:
+    """A product, and behind it views and what treats each row of a matrix alone."""
+    chain = [product]
+    while below := net.reader(chain[-1], "Reshape", *_BY_ROWS):
+        known = [net.constants.get(name) for name in below.inputs[1:]]
+        are_last = all(c is not None and len(c.type.shape) < 2 for c in known)
+        is_next = _weight_of(net, below) if below.op in _PRODUCTS else are_last
+        sizes = {net.types[node.outputs[0]].shape[-1:] for node in (chain[-1], below)}
+        if below.op == "Reshape" and len(sizes) > 1:
+            return [*chain, below]
+        if not is_next or below.attribute("axis") is not None:
+            break
+        chain.append(below)
+    return chain
 
 
-def _is_by_rows(net: Network, node: Node) -> bool:
-    """Whether an operator of one tensor treats each row of a matrix alone."""
-    if node.op in ("Gemm", "MatMul"):
-        return _weight_of(net, node) is not None
-    known = [net.constants.get(name) for name in node.inputs[1:]]
-    are_last = all(c is not None and len(c.type.shape) < 2 for c in known)
-    return are_last and node.inputs[0] in net.types and node.attribute("axis") is None
-
-
-def _flat_products(net: Network, node: Node, match: Match) -> None:
-    """A product between views, with what treats rows behind it, has the axes of these views.
+def _flat_products(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
+    """Products, and what treats their rows behind them, have the axes before or behind views.
 
     The side of fewer axes says which. A Gemm with a turned weight is a module's, which adds a
     bias: exporters leave out one of zeros.
     """
-    before, chain = net.maker(node.inputs[0], "Reshape"), [node]
-    if before is None or (x := before.inputs[0]) not in net.types:
-        return
-    while (below := net.reader(chain[-1], *_BY_ROWS)) is not None and _is_by_rows(net, below):
-        chain.append(below)
-    after = net.reader(chain[-1], "Reshape")
-    if after is None or _weight_of(net, node) is None:
-        return
-    made, (*rows, k) = net.types[after.outputs[0]].shape, net.types[node.inputs[0]].shape
-    ends = [(net.types[x].shape, k), (made, net.types[after.inputs[0]].shape[-1])]
-    leads = [lead for shape, size in ends if (lead := _leading(shape, math.prod(rows), size))]
-    lead = min(leads, key=len, default=(*rows,))
-    if lead == (*rows,):
-        return
-    match.members = (*chain, after)
-    result = match.view(x, (*lead, k))
-    for part in chain:
-        dtype, (*_, size) = net.types[part.outputs[0]]
-        known, weight = [net.constants[name] for name in part.inputs[1:]], _weight_of(net, part)
-        shape = (*lead, size)
-        if weight is None:
-            result = match.add(part.op, (result,), shape, *known, **dict(part.attributes))
+    done = set[str]()
+    for product in nodes:
+        if product.outputs[0] in done or _weight_of(net, product) is None:
             continue
-        result = match.add("MatMul", (result,), shape, weight[0])
-        for bias in known[1:] or [Constant(TensorType(dtype, (size,)))] * weight[1]:
-            result = match.add("Add", (result,), shape, bias)
-    match.view(result, made)
+        chain = _row_by_row(net, product)
+        parts = [node for node in chain if node.op != "Reshape"]
+        done.update([node.outputs[0] for node in parts])
+        before = net.maker(product.inputs[0], "Reshape") or product
+        ends = [net.type_of(name).shape for name in (before.inputs[0], chain[-1].outputs[0])]
+        *rows, _ = net.types[product.outputs[0]].shape
+        fronts = [shape[:end] for shape in ends for end in range(1, len(shape) + 1)]
+        leads = [front for front in fronts if math.prod(front) == math.prod(rows)]
+        lead = min(leads, key=len, default=(*rows,))
+        for node in [part for part in parts if net.types[part.outputs[0]].shape[:-1] != lead]:
+            match, known = Match(net, node), [net.constants[name] for name in node.inputs[1:]]
+            (dtype, shape), weight = net.types[node.outputs[0]], _weight_of(net, node)
+            x, new = node.inputs[0], (*lead, shape[-1])
+            x = match.view(x, (*lead, net.type_of(x).shape[-1]))
+            if weight is None:
+                made = match.add(node.op, (x,), new, *known, **dict(node.attributes))
+            else:
+                made = match.add("MatMul", (x,), new, weight[0])
+                for bias in known[1:] or [Constant(TensorType(dtype, new[-1:]))] * weight[1]:
+                    made = match.add("Add", (made,), new, bias)
+            match.view(made, shape)
+            yield match
 
 
 def _joined_products(net: Network, node: Node, match: Match) -> None:
@@ -235,8 +235,6 @@ def _products(net: Network, node: Node, match: Match) -> None:
     weight, x, made = _weight_of(net, node), node.inputs[0], net.types[match.made].shape
     if weight is None or x not in net.types or len(net.types[x].shape) != 2:
         return
-    if node.op == "Gemm" and not weight[1] and len(node.inputs) < 3:
-        return
     shift = net.reader(node, "Add") if node.op == "MatMul" else None
     added = [c.type.shape for n in (shift.inputs if shift else ()) if (c := net.constants.get(n))]
     match.members = (node, shift) if shift and made[1:] in added else (node,)
@@ -244,8 +242,9 @@ def _products(net: Network, node: Node, match: Match) -> None:
 
 
 def _still_view(net: Network, node: Node, match: Match) -> None:
-    """Axes of one element that are turned beside a view are part of that view."""
-    if net.maker(node.inputs[0], "Reshape") or net.reader(node, "Reshape"):
+    """Axes of one element that are turned beside views are part of these."""
+    readers = {net.nodes[i].qualified_op for i in net.consumers.get(node.outputs[0], ())}
+    if net.maker(node.inputs[0], "Reshape") or readers == {"Reshape"}:
         still(net, node, match)
 
 
@@ -257,21 +256,21 @@ def _resizes(net: Network, node: Node, match: Match) -> None:
         match.put(sized, **{sizes: whole_numbers(*net.types[match.made].shape)})
 
 
+_VIEWS = (each("Transpose", _still_view), each("Reshape", views))
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),
     each("GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("ReduceSum", _sums),
     each("Slice Concat Expand Tile AveragePool", nothing),
-    each("Transpose", _still_view),
-    each("Reshape", views),
+    *_VIEWS,
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
     each("Split", _joined_products),
     *COMPOSITES,
     each("Add", norms),
     each("LayerNormalization InstanceNormalization", _plain_norms),
-    *[each("Gemm MatMul", _flat_products)] * 2,  # what follows one may have its axes now
+    *((_PRODUCTS, _flat_products), *_VIEWS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
     each("Resize", _resizes),
     each("Concat", concats, is_backwards=True),
