@@ -150,16 +150,16 @@ def _scales(net: Network, node: Node, match: Match) -> None:
 
     The operator's name is that of the result in between, which tells of a norm there. Where the
     exporter has folded the norms, a simplifier has none left to fold. A scale of what a product
-    reads, through views, is attention's: one number.
+    reads, through views, is attention's: one number, which none folds through a Transpose.
     """
     how = simplified(node.inputs, node.outputs)
     convs = [n for n in net.nodes if n.op == "Conv"] if how == "changed" else []
     if how != "scaled" and not (node.inputs[2:] and any(_origin(n) == "folded" for n in convs)):
         return
-    end = node
+    end, is_turned = node, False
     while (below := net.reader(end, "MatMul", "Reshape", "Transpose")) and below.op != "MatMul":
-        end = below
-    end = end if below is not None else node
+        end, is_turned = below, is_turned or below.op == "Transpose"
+    end = end if below is not None and not is_turned else node
     match.members, made = (end,), end.outputs[0]
     raw, scale, type_ = f"{made}__conv", f"{made}__scale", net.types[made]
     if _origin(node) == "folded" and node.name not in net.types:

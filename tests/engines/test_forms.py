@@ -39,6 +39,7 @@ CONSTANTS = """
   int64[4] plane = {1,1,6,6}, int64[4] pixel = {1,8,1,1}, int64[4] maps = {1,8,6,6},
   int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
   int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
+  int64[4] keys3 = {1,2,3,48}, int64[4] heads = {1,2,48,3}, int64[4] by_head = {1,48,2,3},
   int64[3] half5 = {5,2,4}, int64[3] row5 = {5,1,8}, int64[4] column = {2,5,1,8},
   int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
@@ -302,6 +303,8 @@ SUMMED = """p = Conv(x, f, c) q = Relu(p) r = Conv(x, f2, c) b = GlobalAveragePo
   g = Sigmoid(b) h = Tanh(x) a = Abs(h) i = Sigmoid(x) e = Abs(i)"""
 ATTENDED = """k = Reshape(x, keys6) v = Reshape(x, head) m = MatMul(d, k) s = Softmax(m)
   o = MatMul(s, v) y = Reshape(o, maps)"""
+ATTENDED_BY_TWO = "d = Transpose<perm=[0,2,1,3]>(h) " + ATTENDED.replace("6)", "3)", 1)
+ATTENDED_BY_TWO = ATTENDED_BY_TWO.replace("head)", "heads)")
 ROWS6 = "r = Reshape(x, rows6) a = MatMul(r, w6) e = Add(a, b6)"
 FUSED = "r = Reshape(x, flat6) a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused)"
 MODULES = {
@@ -332,6 +335,10 @@ MODULES = {
     "a simplifier folds the scale of attention": (
         f"{ROWS6} h = Reshape(e, head) d = Mul(h, half) {ATTENDED}",
         f"{FUSED} d = Reshape(a, head) {ATTENDED}",
+    ),
+    "a simplifier folds the scale of attention in front of its views": (
+        f"{ROWS6} g = Mul(e, half) h = Reshape(g, by_head) {ATTENDED_BY_TWO}",
+        f"{FUSED} h = Reshape(a, by_head) {ATTENDED_BY_TWO}",
     ),
     "axes of one element are turned": (
         "p = GlobalAveragePool(x) r = Reshape(p, pixel) a = Relu(r) y = Add(x, a)",
