@@ -103,10 +103,10 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
              v = ReduceMean<axes=[2]>(q) a = Add(v, eps) r = Sqrt(a) n = Div(d, r)
              s = Mul(n, k8) y = Add(s, l8)"""),
         *[(13, f"""m = {mean}(x) d = Sub(x, m) q = Mul(d, d) v = {mean}(q) a = Add(v, eps)
-             r = Sqrt(a) i = Reciprocal(r) s = Mul(i, k8) t = Mul(x, s) {shift} y = Add(t, u)""")
-          for mean, shift in [
-              ("ReduceMean<axes=[2]>", "n = Mul(m, s) u = Sub(l8, n)"),
-              ("GlobalAveragePool", "n = Neg(m) o = Mul(n, s) u = Add(o, l8)"),
+             r = Sqrt(a) i = {inverse} s = Mul(i, k8) t = Mul(x, s) {shift} y = Add(t, u)""")
+          for mean, inverse, shift in [
+              ("ReduceMean<axes=[2]>", "Reciprocal(r)", "n = Mul(m, s) u = Sub(l8, n)"),
+              ("GlobalAveragePool", "Div(one, r)", "n = Neg(m) o = Mul(n, s) u = Add(o, l8)"),
           ]],
     ]),
     "a mean over pixels": (X, [

@@ -272,6 +272,7 @@ COMPOSITES: tuple[Pass, ...] = (
     _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),
     _composite("Gelu", _gelu("Erf", 1)),
     _composite("Gelu", _gelu("Tanh", 3), approximate="tanh"),
+    _composite("Reciprocal", (made("Div", 1.0, X),)),
     _composite("LayerNormalization", (*_layer_norms(),)),
 )
 """In the order in which they are looked for."""
