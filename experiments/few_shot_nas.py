@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from experiments.family_choice import choose
 from experiments.public_data.networks import fbnet, nasbench201
+from experiments.whole_networks_few_shot import choose
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines import Problem, Sums

@@ -28,6 +28,7 @@ from urllib.parse import quote, urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from experiments.report_page import chromium
 from hybridlat.evaluation import tracking
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
@@ -76,20 +77,13 @@ def keep_records(pack: Path, names: Collection[str], file: Path) -> None:
 @contextmanager
 def opened(store: Path) -> Iterator[tuple[Any, str]]:
     """A Chromium of 1600 × 1000, and the address that ``hybridlat mlflow`` prints, answering."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
     words = [sys.executable, "-m", "hybridlat", "mlflow", "--store", str(store)]
     with ExitStack() as stack:
         started = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         server = stack.enter_context(started)
         stack.callback(server.terminate)
         address = urlsplit(server.stdout.readline().strip())
-        options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium")
-        for word in ("headless=new", "disable-dev-shm-usage", "no-sandbox"):
-            options.add_argument(f"--{word}")
-        driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+        driver = chromium()
         stack.callback(driver.quit)
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", SIZE)
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CLOSED})

@@ -220,9 +220,6 @@ class _Writer(OnnxWriter):
         value = self.node("BatchNormalization", [value, *statistics], "tail.bn")
         value = self.node("GlobalAveragePool", [self.relu(value)], "tail.pool")
         value = self.node("Flatten", [value], "tail.flatten")
-        operands = [
-            value,
-            self.weight(classes, width, name="tail.classifier.weight"),
-            self.weight(classes, name="tail.classifier.bias"),
-        ]
-        return self.node("Gemm", operands, "output")
+        shapes = {"weight": (classes, width), "bias": (classes,)}
+        learned = [self.weight(*shape, name=f"tail.classifier.{n}") for n, shape in shapes.items()]
+        return self.node("Gemm", [value, *learned], "output")

@@ -203,11 +203,8 @@ def table(every: Sequence[Pair]) -> str:
         for p in sorted(found, key=lambda p: (p.variant, p.target, p.shared))
         if p.shared < SAME
     ]
-    lines += [
-        "",
-        *sorted({f"- {p.network}, {p.variant}: {p.not_made}" for p in every if p.not_made}),
-    ]
-    return "\n".join(lines)
+    not_made = {f"- {p.network}, {p.variant}: {p.not_made}" for p in every if p.not_made}
+    return "\n".join([*lines, "", *sorted(not_made)])
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -28,18 +29,23 @@ OPENED = "res4_0"
 WIDTH = 1180  # pixels
 
 
+def chromium() -> Any:
+    """A Chromium without a window, as selenium drives it."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for switch in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars"):
+        options.add_argument(f"--{switch}")
+    return webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+
+
 class Browser:
     """A Chromium without a window, one page after another."""
 
     def __enter__(self) -> Browser:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
-
-        options = webdriver.ChromeOptions()
-        options.binary_location = shutil.which("chromium") or ""
-        for switch in ("--headless=new", "--no-sandbox", "--hide-scrollbars"):
-            options.add_argument(switch)
-        self.driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+        self.driver = chromium()
         return self
 
     def __exit__(self, *_: object) -> None:

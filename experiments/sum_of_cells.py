@@ -183,12 +183,8 @@ def write_pack(store: Store, folder: Path) -> Path:
         known = {r.signature for r in records if r.kind == "network"}
         result = [s for s in subjects(backend, ()) if s.whole.signature.hash in known]
         clean.add_breakdowns([s.breakdown(backend) for s in result])
-        clean.export(
-            folder,
-            backend.target,
-            source="measured by experiments/sum_of_cells.py",
-            licence="Apache-2.0",
-        )
+        source = "measured by experiments/sum_of_cells.py"
+        clean.export(folder, backend.target, source=source, licence="Apache-2.0")
     return folder / backend.target.folder
 
 

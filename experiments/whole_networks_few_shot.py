@@ -2,7 +2,7 @@
 
 *known@1*: one latency, each in turn. *few@k*: k latencies, those first that tell most. *few@k
 networks*: k networks, each at all batches and sizes of the table. All are judged on networks of
-other architectures.
+other architectures. Which tell most, a family's model says by what it leaves uncertain.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.family_choice import choose
 from experiments.whole_networks_lines import Line, line
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.model.conformal import Calibration
 from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import KernelSet
+from hybridlat.model.family.tasks import Task
 
 Array = NDArray[np.float64]
 FEW = (5, 10, 30, 100)
@@ -50,6 +51,30 @@ def few_shot(
             if sum(len(truth) for _, truth in parts) >= _LEAST:
                 predicted, truth = (np.concatenate(each) for each in zip(*parts, strict=True))
                 yield line((label, f"few@{count}{what}", "chosen"), predicted, truth)
+
+
+def choose(
+    model: FamilyModel, task: Task, candidates: Sequence[KernelSet], count: int
+) -> tuple[int, ...]:
+    """Which ``count`` of the candidates to measure first on a task, best first.
+
+    Greedy: each next one takes the most variance from all candidates together, which for a
+    Gaussian does not depend on what will be measured (Krause et al. 2008).
+    """
+    tasks = [task] * len(candidates)
+    equations = np.stack([one.equation for one in model.predict_all(candidates, tasks)])
+    covariance = model.gp.covariance(equations, tasks)
+    noise = model.embedding.hyper.own_variance
+    left = np.ones(len(candidates), np.bool_)
+    chosen: list[int] = []
+    for _ in range(min(count, len(candidates))):
+        gain = (covariance**2).sum(axis=0) / (np.diag(covariance) + noise)
+        best = int(np.argmax(np.where(left, gain, -1.0)))
+        column = covariance[:, best]
+        covariance = covariance - np.outer(column, column) / (column[best] + noise)
+        left[best] = False
+        chosen.append(best)
+    return tuple(chosen)
 
 
 def _chosen(table: FamilyRecords, model: FamilyModel, rows: Sequence[int]) -> list[int]:
