@@ -65,13 +65,10 @@ def test_an_operator_whose_shape_only_a_run_tells_is_run_once() -> None:
     assert any("CDist" in warning for warning in other.warnings)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        DISTANCES.replace("OP", "NobodysDistance"),
-        "g (float[8] x) => (float[a] y) { r, i, c = com.microsoft.Unique(x)  y = Relu(r) }",
-    ],
-)
+UNIQUE = "g (float[8] x) => (float[a] y) { r, i, c = com.microsoft.Unique(x)  y = Relu(r) }"
+
+
+@pytest.mark.parametrize("body", [DISTANCES.replace("OP", "NobodysDistance"), UNIQUE])
 def test_one_that_cannot_be_run_or_depends_on_data_is_named(body: str) -> None:
     with pytest.raises(NetworkError) as caught:
         read_network(model(body))

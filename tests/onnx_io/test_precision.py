@@ -81,18 +81,12 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
 @pytest.mark.parametrize(
     ("made", "name", "told"),
     [
-        (QDQ, "int8", "int8"),
-        (QOPERATOR, "int8", "int8"),
-        (DYNAMIC, "int8", "int8"),
-        (WEIGHT_ONLY, "fp32", "fp32"),
+        *((made, "int8", "int8") for made in (QDQ, QOPERATOR, DYNAMIC, FOUR_BY_EIGHT)),
+        *((made, "fp32", "fp32") for made in (WEIGHT_ONLY, PLAIN, NOTHING, SIXTEEN_BITS)),
         (HALVES, "fp16", "fp16"),
         (BFLOAT, "bf16", "bf16"),
-        (PLAIN, "fp32", "fp32"),
-        (NOTHING, "fp32", "fp32"),
         (FLOAT8, "fp32", "fp8"),
-        (SIXTEEN_BITS, "fp32", "fp32"),
         (FOUR_BITS, "fp32", "int4"),
-        (FOUR_BY_EIGHT, "int8", "int8"),
         (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),
     ],
 )

@@ -146,24 +146,19 @@ def test_the_engine_decides_where_onnx_objects(
         read_network(model(clash))
 
 
+JOINED = """g (float[1,3,H,W] x) => (float[1,6,H,W] y)
+      <int64[1] batch = {1}, int64[3] rest = {3, 16, 16}>
+      { f = Flatten(x)  t = Concat<axis=0>(batch, rest)  r = Reshape(f, t)
+        y = Concat<axis=1>(x, r) }"""
+# onnx takes the target at its word; no engine runs it.
+VIEWED = "g (float[1,3,H,8] x) => (float[1,48] y) <int64[2] t = {1, 48}> { y = Reshape(x, t) }"
+
+
 @pytest.mark.parametrize(
     ("text", "fits", "other", "words"),
     [
-        (
-            """g (float[1,3,H,W] x) => (float[1,6,H,W] y)
-      <int64[1] batch = {1}, int64[3] rest = {3, 16, 16}>
-      { f = Flatten(x)  t = Concat<axis=0>(batch, rest)  r = Reshape(f, t)
-        y = Concat<axis=1>(x, r) }""",
-            (16, 16),
-            (8, 8),
-            r"Concat .*give them with --shape",
-        ),
-        (  # onnx takes the target at its word; no engine runs it
-            "g (float[1,3,H,8] x) => (float[1,48] y) <int64[2] t = {1, 48}> { y = Reshape(x, t) }",
-            (2, 8),
-            (4, 8),
-            r"Reshape .*96 elements .*48.*--shape",
-        ),
+        (JOINED, (16, 16), (8, 8), r"Concat .*give them with --shape"),
+        (VIEWED, (2, 8), (4, 8), r"Reshape .*96 elements .*48.*--shape"),
     ],
 )
 def test_a_clash_of_sizes_names_the_operator(
