@@ -16,9 +16,9 @@ from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store, database
 from tests import postgres
+from tests.networks import ROOT
 from tests.store.records import HASHES, TARGET, TEXTS, filled, measured
 
-ROOT = Path(__file__).parents[2]
 WRITER = """
 import sys
 from hybridlat.store import Store
@@ -34,13 +34,8 @@ with Store(url) as store:
 
 
 def writer(url: str, name: int, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, url, str(name), str(count)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ),
-    )
+    words, pipe = [sys.executable, "-c", WRITER, url, str(name), str(count)], subprocess.PIPE
+    return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_eight_processes_write_at_once(url: str) -> None:
@@ -74,20 +69,14 @@ def test_a_killed_process_loses_at_most_the_transaction_in_flight(url: str) -> N
         process.stderr.close()
         with Store(url) as store:
             assert store.check() == []
-            mine = {
-                h: [m for m in store.measurements(TARGET, "cell", h) if is_of(m.latency_us, round_)]
-                for h in HASHES[:3]
-            }
-        counts = {len(records) for records in mine.values()}
+            records = [store.measurements(TARGET, "cell", h) for h in HASHES[:3]]
+            latencies_us = [[m.latency_us or 0.0 for m in each] for each in records]
+        counts = {sum(1.0 + round_ <= us < 2.0 + round_ for us in each) for each in latencies_us}
         assert len(counts) == 1, "a transaction was stored in part"
         assert counts.pop() in (confirmed + 1, confirmed + 2)
 
 
-def is_of(latency_us: float | None, name: int) -> bool:
-    return latency_us is not None and 1.0 + name <= latency_us < 2.0 + name
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "teams.md"
+PAGE = ROOT / "docs" / "guides" / "teams.md"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.sheets import ColumnMap, read_column_map
 from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, read_networks
+from tests.networks import ROOT
 
 T4 = Target("t4", "tensorrt-8.6", "fp16")
 
@@ -32,7 +33,7 @@ def words_of(refusal: Refusal) -> str:
     return f"{refusal.reason}: {refusal.value}"
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
+PAGE = ROOT / "docs" / "guides" / "importing.md"
 (TIMM,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 WORDS = """labels = ['Submitter']
 columns = {network = 'Benchmark', device = 'Accelerator', engine = 'Software', latency = 'Result'}
@@ -384,15 +385,8 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("library", "torchvision"), ("Unit", "ms"), ("GPUs", "1"), ("status", "FINISHED")),
         *(("use_dla", "no"), ("sparsity", "dense"), ("concurrency", "1.0")),
         *(("epochs", "300"), ("streams", ""), ("image", "nvcr.io/nvidia/pytorch:23.10-py3")),
-        *(
-            ("error", "0.2%"),
-            ("error", "±0.02 ms"),
-            ("time_per_batch", "3"),
-            ("task", "prediction"),
-            ("exit_code", "0"),
-            ("valid", "yes"),
-            ("kind", "measured"),
-        ),
+        *(("error", "0.2%"), ("error", "±0.02 ms"), ("time_per_batch", "3"), ("exit_code", "0")),
+        *(("task", "prediction"), ("valid", "yes"), ("kind", "measured")),
         *(("mean_latency_ms", "1.3"), ("power_limit", "7W"), ("p99, power_limit", "1.3,7W")),
     ],
 )
