@@ -113,10 +113,7 @@ def test_wires_keep_the_domains_of_operators() -> None:
     """An engine that is asked may fuse them, and their kernel is built of the same operators."""
     network = foreign()
     lowered = lowered_of(network, Groups(((0, 1), (2,), (3, 4)), ()), "test")
-    wires = [node.attribute("wires") or () for node in lowered.network.nodes]
-    lines = [
-        json.loads(line) for each in wires if isinstance(each, tuple) for line in map(str, each)
-    ]
-    assert [line[0] for line in lines if len(line) == 5] == [
-        node.qualified_op for node in network.nodes if node.op != "Sigmoid"
-    ]
+    wires = [node.attribute("wires") for node in lowered.network.nodes]
+    lines = [json.loads(str(line)) for each in wires if isinstance(each, tuple) for line in each]
+    ops = [node.qualified_op for node in network.nodes if node.op != "Sigmoid"]
+    assert [line[0] for line in lines if len(line) == 5] == ops
