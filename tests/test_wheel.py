@@ -27,15 +27,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_all_that_is_shipped_is_in_it(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
+    patterns = "models/**/* data/*.toml data/packs/**/* data/devices/*.toml data/nets/*.onnx"
     shipped = [
         path.relative_to(ROOT).as_posix()
-        for pattern in (
-            "models/**/*",
-            "data/*.toml",
-            "data/packs/**/*",
-            "data/devices/*.toml",
-            "data/nets/*.onnx",
-        )
+        for pattern in patterns.split()
         for path in ROOT.glob(pattern)
         if path.is_file() and "__pycache__" not in path.parts
     ]

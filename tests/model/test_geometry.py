@@ -190,15 +190,9 @@ def test_geometry_says_itself_what_its_operators_are() -> None:
 
 
 def test_a_reorder_to_channels_last_reads_channels_first() -> None:
-    text = (
-        "hybridlat-signature 2\n"
-        "input 0 float32:1x416x38x20\n"
-        "node com.microsoft.nchwc::ReorderOutput@1 (0) -> (1:float32:1x38x20x416) "
-        '{"channels":416,"channels_last":1}\n'
-        "output 1\n"
-    )
-    row = geometry.geometry([text])
-    assert [row.column(name).tolist() for name in ("c_in", "h_in", "w_in")] == [[416], [38], [20]]
+    op, attributes = "com.microsoft.nchwc::ReorderOutput", '{"channels":416,"channels_last":1}'
+    row = one_node(op, ["1x416x38x20"], "1x38x20x416", attributes)
+    assert [row[name] for name in ("c_in", "h_in", "w_in")] == [416, 38, 20]
 
 
 def test_a_gather_behind_a_view_reads_no_more_than_it_gives() -> None:

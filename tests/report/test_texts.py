@@ -83,14 +83,8 @@ def test_where_is_the_path_that_the_uses_share(paths: list[str], width: int, tex
 
 
 def test_names_that_differ_by_a_number_are_a_range() -> None:
-    names = [
-        *(f"Constant_{i}" for i in range(40)),
-        "/a/Concat_2",
-        "b",
-        "Constant_50",
-        "c1_2",
-        "c2_1",
-    ]
+    names = [f"Constant_{i}" for i in range(40)]
+    names += ["/a/Concat_2", "b", "Constant_50", "c1_2", "c2_1"]
     assert cell_texts.names_text(names) == "Constant_0–39,50, /a/Concat_2, b, c1_2, c2_1"
 
 
