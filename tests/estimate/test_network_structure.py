@@ -130,14 +130,9 @@ def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
 QUANTISED = """g (float[1,4,16,16] x) => (float[1,8,16,16] y)
     <int8[8,4,1,1] q = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},
      float one = {0.5}, int8 zero = {0}, uint8 none = {0}>
-{
-    small = QuantizeLinear(x, one, none)
-    back = DequantizeLinear(small, one, none)
-    w = DequantizeLinear(q, one, zero)
-    wide = Conv(back, w)
-    out = QuantizeLinear(wide, one, none)
-    y = DequantizeLinear(out, one, none)
-}"""
+  { small = QuantizeLinear(x, one, none)  back = DequantizeLinear(small, one, none)
+    w = DequantizeLinear(q, one, zero)  wide = Conv(back, w)
+    out = QuantizeLinear(wide, one, none)  y = DequantizeLinear(out, one, none) }"""
 
 
 @pytest.mark.parametrize("target", ["l4/tensorrt/int8", "epyc-26-2/onnxruntime-1.31/int8/1t"])
@@ -172,19 +167,9 @@ def test_every_operator_is_somewhere_exactly_once(target: str, tmp_path: Path) -
 
 
 def test_weights_what_makes_them_and_shapes_are_constants() -> None:
-    made = model(
-        """g (float[1,8] x) => (float[1,8] y)
-        <float one = {1.0}, int64[2] size = {8, 8}>
-    {
-        made = ConstantOfShape(size)
-        w = Mul(made, one)
-        s = Shape(x)
-        same = Identity(x)
-        flat = Reshape(same, s)
-        p = MatMul(flat, w)
-        y = Relu(p)
-    }"""
-    )
+    made = model("""g (float[1,8] x) => (float[1,8] y) <float one = {1.0}, int64[2] size = {8, 8}>
+      { made = ConstantOfShape(size)  w = Mul(made, one)  s = Shape(x)  same = Identity(x)
+        flat = Reshape(same, s)  p = MatMul(flat, w)  y = Relu(p) }""")
     facts = onnx_io.load(made).facts
     constants = {facts.op_types[i] for i in facts.constant_nodes}
     assert constants == {"ConstantOfShape", "Mul", "Shape"}
