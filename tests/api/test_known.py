@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from hybridlat import Predictor, compare, predict
 from hybridlat.errors import InputError
-from hybridlat.schema.estimate import Estimate
 from tests.api.test_many import end_workers, plain
 from tests.cli.shell import call
 from tests.engines.test_quantised import QDQ, WEIGHTS
+from tests.estimate.known import ends
 from tests.networks import NETS
 from tests.onnx_io.test_reading_shapes import model
 
@@ -23,14 +23,9 @@ NET, ASKED = NETS / "resnet18.onnx", [NETS / "squeezenet.onnx", NETS / "resnet34
 SAID = "1 network whose latency was given"
 
 
-def told(estimate: Estimate) -> tuple[float, float, float]:
-    """The latency and the ends of its interval, in µs."""
-    return estimate.latency_us or math.nan, *(estimate.interval_us or (math.nan, math.nan))
-
-
 def test_a_known_network_moves_the_others_and_hardly_widens_them(store: str) -> None:
     with Predictor(GPU, store=store) as predictor:
-        before, slow_us = list(predictor.predict_many(ASKED)), 1.5 * told(predictor.predict(NET))[0]
+        before, slow_us = list(predictor.predict_many(ASKED)), 1.5 * ends(predictor.predict(NET))[1]
     with Predictor(GPU, store=store, known={NET: slow_us}) as predictor:
         after = list(predictor.predict_many(ASKED))
         assert plain(list(predictor.predict_many(ASKED, jobs=2))) == plain(after)
@@ -39,7 +34,7 @@ def test_a_known_network_moves_the_others_and_hardly_widens_them(store: str) -> 
         assert predictor.store.targets() == []  # nothing was stored
     end_workers()
     for now, was in zip(after, before, strict=True):
-        (us, low_us, high_us), (was_us, was_low_us, was_high_us) = told(now), told(was)
+        (low_us, us, high_us), (was_low_us, was_us, was_high_us) = ends(now), ends(was)
         assert 1.2 < us / was_us < 1.8 and high_us / low_us < 1.03 * was_high_us / was_low_us
         body = now.to_json()
         assert sum(SAID in warning for warning in body["warnings"]) == 1
@@ -52,7 +47,7 @@ def test_the_network_itself_takes_what_was_given(given_us: float, batch: int | N
     with Predictor(GPU, store="sqlite://") as predictor:
         predictor.give({NET: given_us}, batch=batch)
         estimate = predictor.predict(NET, batch=batch)
-    us, low_us, high_us = told(estimate)
+    low_us, us, high_us = ends(estimate)
     assert us == given_us and 0.85 * us < low_us < us < high_us < 1.15 * us
     assert estimate.reason == "as given"
 
@@ -70,7 +65,7 @@ def test_the_network_itself_takes_what_was_given(given_us: float, batch: int | N
 )
 def test_surprising_ones_are_named(store: str, factor: float, batch: int, hint: str | None) -> None:
     with Predictor(GPU, store=store) as predictor:
-        us = factor * told(predictor.predict(NET, batch=batch))[0]
+        us = factor * ends(predictor.predict(NET, batch=batch))[1]
         predictor.give({NET: us}, batch=batch)
         for net in (NET, ASKED[0]):
             body = predictor.predict(net).to_json()
@@ -110,9 +105,9 @@ def test_what_is_given_counts_once_beside_what_was_imported(tmp_path: Path) -> N
     given, asked = {NET: 700.0}, ASKED[1]
     alone = predict(asked, target, known=given, store="sqlite://")
     call("import", str(table), "--nets", str(NETS), "--store", store)
-    assert told(predict(asked, target, store=store))[0] > 1.5 * told(alone)[0]
+    assert ends(predict(asked, target, store=store))[1] > 1.5 * ends(alone)[1]
     both = predict(asked, target, known=given, store=store)
-    assert told(both) == told(alone) and SAID in both.cells[0].reason
+    assert ends(both) == ends(alone) and SAID in both.cells[0].reason
 
 
 def test_of_several_networks_the_one_that_tells_most_is_named(store: str) -> None:

@@ -10,16 +10,9 @@ from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from tests.cli.shell import call
+from tests.engines.test_device_sheets import SHORT
 from tests.networks import classifier
 
-SHEET = """kind = "gpu"
-bandwidth_gb_per_s = {bandwidth}
-units = 20
-clock_mhz = 1500
-[peak_tflops]
-fp32 = 7.7
-fp16 = 30.7
-"""
 TARGET = "my-board/tensorrt/fp16"
 
 
@@ -27,8 +20,9 @@ TARGET = "my-board/tensorrt/fp16"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A network and two sheets, none of them called as the device is."""
     (tmp_path / "a.onnx").write_bytes(to_onnx(classifier(64), seed=1))
-    (tmp_path / "quick.toml").write_text(SHEET.format(bandwidth=2000))
-    (tmp_path / "slow.toml").write_text(SHEET.format(bandwidth=8))
+    for name, bandwidth in (("quick", "2000"), ("slow", "8")):
+        sheet = SHORT.replace("256", bandwidth) + "fp16 = 30.7\n"
+        (tmp_path / f"{name}.toml").write_text(sheet)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "s.db"))
     yield tmp_path

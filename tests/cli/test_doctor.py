@@ -96,10 +96,9 @@ def test_an_unsteady_busy_machine_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     for words in ("powersave", "150000 100000", "busy: a load of", "visits differ", "wandered"):
         assert words in said
     assert found["can_measure"]
-    last = run(
-        checkup.doctor, "--time-limit", "0", "--store", str(tmp_path / "none.db")
-    ).stdout.splitlines()[-1]
-    assert last == "This machine can measure, but less surely while the warnings last."
+    shown = run(checkup.doctor, "--time-limit", "0", "--store", str(tmp_path / "none.db")).stdout
+    last = "This machine can measure, but less surely while the warnings last."
+    assert shown.splitlines()[-1] == last
 
 
 def test_noise_is_from_visit_to_visit_and_pace_is_over_all() -> None:

@@ -9,15 +9,8 @@ KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")
 TRUE = Correlation(network=0.15, kind=0.2, near=0.4, length_scale=1.0)
 
 
-def make_network(
-    seed: int,
-    cells: int = 20,
-    spread: float = 0.15,
-    overhead_us: float = 3.0,
-    scale: float = 1.02,
-    residual: float = 0.02,
-) -> HeldOutNetwork:
-    """One network; its cells' predictions err by ``spread`` as ``TRUE`` says."""
+def make_network(seed: int, cells: int = 20) -> HeldOutNetwork:
+    """One network; its cells' predictions err by about 15 % as ``TRUE`` says."""
     rng = np.random.default_rng(seed)
     priors = []
     for i in range(cells):
@@ -27,7 +20,7 @@ def make_network(
                 signature=f"{seed:04d}-{i:03d}",
                 count=int(rng.integers(1, 4)),
                 latency_us=float(np.exp(rng.normal(4.0, 1.2))),
-                spread_share=float(spread * np.exp(rng.normal(0, 0.3))),
+                spread_share=float(0.15 * np.exp(rng.normal(0, 0.3))),
                 cost_s=float(0.1 + rng.random()),
                 kinds=((kind, 1.0),),
                 coordinates=tuple(float(v) for v in rng.uniform(3, 9, 3)),
@@ -40,5 +33,5 @@ def make_network(
         for f, e in zip(priors, errors, strict=True)
     )
     total = sum(f.count * us for f, (us, _) in zip(priors, measured, strict=True))
-    latency = (overhead_us + scale * total) * float(np.exp(rng.normal(0, residual)))
-    return HeldOutNetwork(f"net{seed:04d}", latency, tuple(priors), measured)
+    latency_us = (3.0 + 1.02 * total) * float(np.exp(rng.normal(0, 0.02)))
+    return HeldOutNetwork(f"net{seed:04d}", latency_us, tuple(priors), measured)

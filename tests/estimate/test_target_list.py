@@ -16,16 +16,11 @@ from hybridlat.model.family import shipped
 from hybridlat.schema.plugins import shipped as shipped_path
 from hybridlat.schema.structure import half_width_share
 from tests.cli.shell import call
+from tests.engines.test_device_sheets import SHORT
+from tests.networks import NETS
 
 FAMILY = shipped_path("models", "family_tensorrt")
-NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "resnet50.onnx"
-SHEET = """kind = "gpu"
-bandwidth_gb_per_s = 256
-units = 20
-clock_mhz = 1500
-[peak_tflops]
-fp32 = 7.7
-"""
+NET = NETS / "resnet50.onnx"
 
 
 @pytest.fixture
@@ -65,7 +60,7 @@ def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:
     targets = {info.target: info for info in by_data_sheet(())}
     listed = targets["l4/tensorrt/fp16"]
     assert listed.source == "family: data sheet" and (listed.half_width_share or 0) > 0.3
-    (tmp_path / "board.toml").write_text(SHEET)
+    (tmp_path / "board.toml").write_text(SHORT)
     with device_sheets.with_sheet(device_sheets.read(tmp_path / "board.toml")):
         targets = {info.target: info for info in by_data_sheet(())}
     assert "board/tensorrt/fp32" in targets and "board/tensorrt/fp16" not in targets
@@ -97,7 +92,7 @@ def test_the_command_lists_families_and_on_demand_their_devices(
     # A target is printed in one piece, so that it can be copied.
     assert "epyc-26-2/onnxruntime-1.31/fp32/1t" in short
     assert max(map(len, short.splitlines())) <= 80 and "rtx-5090" not in short
-    (tmp_path / "board.toml").write_text(SHEET)
+    (tmp_path / "board.toml").write_text(SHORT)
     long = call("targets", "--store", store, "--all", "--device-sheet", f"{tmp_path}/board.toml")
     assert "rtx-5090" in long.out and "board" in long.out
     few = call("targets", "--store", store, "--json").body

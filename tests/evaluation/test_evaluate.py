@@ -182,13 +182,10 @@ def test_a_target_that_cannot_be_judged_costs_the_others_nothing(
 ) -> None:
     came: list[tuple[str, bool]] = []
     said: list[str] = []
-    evaluation = evaluate.evaluate_targets(
-        (),
-        evaluate.EvaluationOptions(track=False, baselines=["roofline"]),
-        store=two_targets,
-        on_message=said.append,
-        on_evaluated=lambda rows, report: came.append((rows[0].target, report is not None)),
-    )
+    chosen = evaluate.EvaluationOptions(track=False, baselines=["roofline"])
+    keep = lambda rows, report: came.append((rows[0].target, report is not None))  # noqa: E731
+    how: dict[str, Any] = {"on_message": said.append, "on_evaluated": keep}
+    evaluation = evaluate.evaluate_targets((), chosen, store=two_targets, **how)
     # The fewest records first, and each as it comes.
     assert came == [(str(FEW), False), (str(TARGET), True)]
     assert said[0] == f"target 1 of 2: {FEW}"
