@@ -14,44 +14,33 @@ from msgspec.structs import replace
 import hybridlat
 from hybridlat import Predictor, onnx_io
 from hybridlat.estimate.lookup.target_list import list_targets
-from hybridlat.graph.network import Network
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
 from hybridlat.store.packs import shipped_packs
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.fakes.fake_backend import FAKE, QUICK
-from tests.networks import NETS, Builder
+from tests.networks import NETS, classifier, residual_block
 from tests.onnx_io.test_reading_shapes import model
 
-
-def small_network(channels: int = 8, repeats: int = 3) -> Network:
-    """A stem, ``repeats`` equal residual blocks, a head."""
-    net = Builder("small")
-    x = net.op("Relu", [net.conv(net.input((1, 3, 16, 16)), channels)], (1, channels, 16, 16))
-    for _ in range(repeats):
-        y = net.op("Relu", [net.conv(x, channels)], (1, channels, 16, 16))
-        y = net.conv(y, channels)
-        x = net.op("Relu", [net.op("Add", [y, x], net.shape(x), 14)], net.shape(x), 14)
-    return net.network(x)
+NET = to_onnx(classifier(), seed=1)
 
 
 def test_unknown_cells_are_measured_and_then_looked_up(fake: Predictor) -> None:
-    data = to_onnx(small_network(), seed=1)
-    first, second = fake.predict(data), fake.predict(data)
+    first, second = fake.predict(NET), fake.predict(NET)
     assert first.supported and first.measured_now == len(first.cells)
     assert second.measured_now == 0 and second.measured_share == 1.0
     assert (second.latency_us, second.interval_us) == (first.latency_us, first.interval_us)
     assert second.sum_of_cells_us == first.sum_of_cells_us
     assert first.latency_us is not None and first.latency_us > first.sum_of_cells_us + 1
     with Predictor(FAKE, store=fake.store.url, settings=QUICK) as next_process:
-        third = next_process.predict(data)
+        third = next_process.predict(NET)
     assert (third.latency_us, third.interval_us) == (first.latency_us, first.interval_us)
     assert first.interval_us is not None and first.latency_us is not None
     assert first.interval_us[0] < first.latency_us < first.interval_us[1]
 
 
 def test_the_rows_add_up_and_name_every_operator_once(fake: Predictor) -> None:
-    model = onnx.load_from_string(to_onnx(small_network(repeats=4), seed=1))
+    model = onnx.load_from_string(to_onnx(residual_block(blocks=4), seed=1))
     estimate = fake.predict(model)
     total = sum((c.latency_us or 0.0) * c.uses for c in estimate.cells)
     assert estimate.sum_of_cells_us == pytest.approx(total)
@@ -63,7 +52,7 @@ def test_the_rows_add_up_and_name_every_operator_once(fake: Predictor) -> None:
 
 def test_never_measuring_says_what_it_would_measure(store: str) -> None:
     with Predictor(FAKE, store=store, measure="never") as predictor:
-        estimate = predictor.predict(to_onnx(small_network(), seed=1))
+        estimate = predictor.predict(NET)
     assert estimate.latency_us is None and not estimate.within_tolerance
     assert {c.source for c in estimate.cells} == {"unsupported"}
     assert set(estimate.to_measure) == {c.signature for c in estimate.cells}
@@ -71,7 +60,7 @@ def test_never_measuring_says_what_it_would_measure(store: str) -> None:
 
 
 def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> None:
-    report = fake.measure(to_onnx(small_network(), seed=1), what="both")
+    report = fake.measure(NET, what="both")
     assert report.failures == {}
     assert report.latency_us is not None and report.sum_of_cells_us is not None
     assert report.latency_us == pytest.approx(report.sum_of_cells_us, rel=0.1)

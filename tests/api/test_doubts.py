@@ -81,16 +81,10 @@ def test_no_answer_contradicts_itself(
     doubts: set[Any],
 ) -> None:
     one = answer(target, name, None if target.startswith("epyc") else known)
-    one = replace(
-        one,
-        busy="busy" in doubts,
-        contradicted="contradicted" in doubts,
-        tolerance=tolerance or 0.05,
-        tolerance_given=tolerance is not None,
-        within_tolerance=(half_width_share(one.latency_us, one.interval_us) or 9.9)
-        <= (tolerance or 0.05)
-        and not doubts.intersection(("busy", "contradicted")),
-    )
+    stated: dict[str, Any] = {name: name in doubts for name in ("busy", "contradicted")}
+    share, most = half_width_share(one.latency_us, one.interval_us) or 9.9, tolerance or 0.05
+    stated |= {"within_tolerance": share <= most and not any(stated.values())}
+    one = replace(one, tolerance=most, tolerance_given=tolerance is not None, **stated)
     one = one.warned((*one.warnings, *[EstimateWarning(code, "A.") for code in sorted(doubts)]))
     agree(one if budget is None else one.against(budget * (one.latency_us or 1.0)))
 

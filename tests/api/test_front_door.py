@@ -22,15 +22,14 @@ from hybridlat.errors import HybridlatError, InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report.prediction_table import COLUMNS
 from hybridlat.schema.target import Target
-from tests.api.test_api import small_network
 from tests.cli.shell import python
 from tests.fakes.fake_backend import FAKE, QUICK
-from tests.networks import NETS
+from tests.networks import NETS, classifier
 from tests.report.estimates import described, residual, untrusted
 from tests.report.test_terminal import hold_against
 
 GPU, PACK = "l4/tensorrt/fp16", "epyc-26-2/onnxruntime-1.31/fp32/1t"
-NET = to_onnx(small_network(), seed=1)
+NET = to_onnx(classifier(), seed=1)
 
 
 def test_every_keyword_is_explained_and_spelt_out() -> None:
@@ -139,7 +138,7 @@ def test_numbers_of_every_kind_are_those_of_json(kind: Callable[[Any], Any]) -> 
 
 def test_networks_are_compared_and_measured(tmp_path: Path) -> None:
     options: Any = {"store": str(tmp_path / "s.db"), "settings": QUICK}
-    other = to_onnx(small_network(channels=16), seed=1)
+    other = to_onnx(classifier(16), seed=1)
     found = hybridlat.compare([NET, other], FAKE, **options)
     assert found.speed_up[0] == 1 and found.speed_up[1] not in (None, 1)
     assert "network 1" in str(found) and "against A" in found._repr_html_()
