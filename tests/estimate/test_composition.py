@@ -23,7 +23,7 @@ from hybridlat.measuring.statistics import flicker_share, record_of
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
-from tests.estimate.made_networks import make_network
+from tests.estimate.known import make_network
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 

@@ -12,7 +12,7 @@ from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from tests.estimate.made_networks import TRUE, make_network
+from tests.estimate.known import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.estimate.compose.posterior import CellPrior, CellSum, Correlation, ErrorPosterior
-from tests.estimate.made_networks import TRUE, make_network
+from tests.estimate.known import TRUE, make_network
 
 TWINS = (
     CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
