@@ -25,13 +25,9 @@ def test_a_scaled_network_is_one_that_the_reader_works_out_alike(name: str) -> N
     half = scaled(network, 0.5)
     assert 0.2 < half.weight_bytes / network.weight_bytes < 0.45
     again = read_network(to_onnx(half, seed=None))
-    assert [again.types[o] for n in again.nodes for o in n.outputs if o] == [
-        half.types[o] for n in half.nodes for o in n.outputs if o
-    ]
-    for side in ("inputs", "outputs"):
-        assert [half.types[t] for t in getattr(half, side)] == [
-            network.types[t] for t in getattr(network, side)
-        ]
+    made = [[one.types[o] for n in one.nodes for o in n.outputs if o] for one in (again, half)]
+    ends = [[one.types[t] for t in (*one.inputs, *one.outputs)] for one in (half, network)]
+    assert made[0] == made[1] and ends[0] == ends[1]
 
 
 def test_channels_that_depend_on_each_other_stay_equal_and_are_rounded() -> None:
@@ -123,11 +119,8 @@ def test_the_scales_of_a_quantised_network_follow_the_channels_that_they_are_of(
     x = b.input((1, 3, 8, 8))
     for size in (32, 16):
         weight = [b.constant((size, b.shape(x)[1], 3, 3)), b.constant((size,))]
-        bias = [
-            b.constant((size,), (0,) * size),
-            b.constant((size,)),
-            b.constant((size,), (0,) * size),
-        ]
+        zeros = (0,) * size
+        bias = [b.constant((size,), values) for values in (zeros, None, zeros)]
         read = b.op("DequantizeLinear", weight, (size, b.shape(x)[1], 3, 3), 13, {"axis": 0})
         added = b.op("DequantizeLinear", bias, (size,), 13)
         x = b.op("Conv", [x, read, added], (1, size, 8, 8), 11, {"pads": (1, 1, 1, 1)})
