@@ -74,14 +74,12 @@ def test_the_branch_that_runs_is_the_network(write: Callable[[bool], str], value
 
 
 def test_an_if_twice_and_results_from_outside() -> None:
-    made = model(
-        f"""g ({X} x) => ({X} z) <bool c = {{0}}>
+    text = f"""g ({X} x) => ({X} z) <bool c = {{0}}>
       {{ a = Relu(x)  y = If(c){branches("a")}  t = If(c){branches("y")}
         p, o = If(c)<then_branch = t () => ({X} u, {X} k) {{ u = Relu(t)  k = Neg(t) }},
                      else_branch = e () => ({X} a, {X} a) {{ n = Neg(t) }}>
-        z = Add(p, o) }}""",
-        WEIGHTS,
-    )
+        z = Add(p, o) }}"""
+    made = model(text, WEIGHTS)
     kept = [node.op for node in read_network(made).nodes]
     assert kept == ["Relu", *["Conv", "Relu"] * 2, "Neg", "Add"]
     made.graph.node.reverse()

@@ -77,13 +77,10 @@ def test_a_folded_scalar_index_takes_the_axis_away() -> None:
 
 def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
     """Before opset 13 the axes of Unsqueeze were an attribute; the sizes must not get lost."""
-    made = model(
-        """g (float[N,4,6] x) => (float[N,24] y) <int64 zero = {0}, int64[1] rest = {-1}>
+    text = """g (float[N,4,6] x) => (float[N,24] y) <int64 zero = {0}, int64[1] rest = {-1}>
       { s = Shape(x)  n = Gather<axis=0>(s, zero)  u = Unsqueeze<axes=[0]>(n)
-        t = Concat<axis=0>(u, rest)  y = Reshape(x, t) }""",
-        opset=11,
-    )
-    network = read_network(made, batch=3)
+        t = Concat<axis=0>(u, rest)  y = Reshape(x, t) }"""
+    network = read_network(model(text, opset=11), batch=3)
     assert ops(network) == ["Reshape"]
     assert numbers_read(network, 0) == (3, 24)
 
@@ -113,12 +110,9 @@ def test_sizes_are_as_engines_run(row: str) -> None:
 
 
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
-    made = model(
-        """g (float[2,5,8] x) => (float[2,8,5] y)
-      { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }""",
-        {"b": (1, [8])},
-    )
-    network = read_network(made)
+    text = """g (float[2,5,8] x) => (float[2,8,5] y)
+      { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }"""
+    network = read_network(made := model(text, {"b": (1, [8])}))
     assert network.types["a"] == TensorType("float32", (2, 5, 8))
     assert network.types["y"] == TensorType("float32", (2, 8, 5))
     for name in network.nodes[0].outputs:  # stated, so that nothing asks the engine
@@ -197,12 +191,9 @@ def test_a_zero_point_of_few_bits_is_a_whole_number(dtype: str) -> None:
     if not hasattr(onnx.TensorProto, dtype):
         pytest.skip(f"this onnx has no {dtype}")
     type_ = getattr(onnx.TensorProto, dtype)
-    made = model(
-        """g (float[2,4] x) => (float[2,4] y) <float s = {0.5}>
-      { d = DequantizeLinear(w, s, z)  y = MatMul(x, d) }""",
-        {"w": (type_, [4, 4])},
-        opset=25 if "2" in dtype else 21,
-    )
+    text = """g (float[2,4] x) => (float[2,4] y) <float s = {0.5}>
+      { d = DequantizeLinear(w, s, z)  y = MatMul(x, d) }"""
+    made = model(text, {"w": (type_, [4, 4])}, opset=25 if "2" in dtype else 21)
     made.graph.initializer.append(onnx.helper.make_tensor("z", type_, [], [0]))
     text = sign(read_network(made)).text
     assert f"{dtype.lower()}:)" in text  # a zero point is no part of what is computed
