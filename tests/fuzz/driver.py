@@ -113,8 +113,11 @@ def _peak_bytes() -> int:
 def refusal(error: Exception) -> str:
     """Return ``refused`` where the message is one line that a person reads."""
     text = str(error)
-    is_a_sentence = 0 < len(text) <= LONGEST_MESSAGE and text.isprintable()
-    return "refused" if is_a_sentence else f"wrong message: {text[:300]!r}"
+    return "refused" if is_a_sentence(text) else f"wrong message: {text[:300]!r}"
+
+
+def is_a_sentence(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_MESSAGE and text.isprintable()
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@ from hybridlat.measuring import tables
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from hybridlat.store.importers.trtexec_log import read_logs
-from tests.fuzz.mutations import damaged, odd_json
+from tests.fuzz.mutations import Files, damaged, odd_json, write
 from tests.networks import conv_relu
 
 COMMAND = "&&&& RUNNING TensorRT.trtexec [TensorRT v{tag}] # trtexec --onnx=net.onnx{options}\n"
-LOG = (
-    COMMAND
-    + """\
+LOG = """\
 [I] Max batch: explicit batch
 [I] Precision: FP32+FP16
 [I] Selected Device: {device}
@@ -26,10 +24,7 @@ LOG = (
 [I] GPU Compute Time: min = 1.1 ms, max = 1.9 ms, mean = 1.3 ms, median = {median} ms
 &&&& PASSED TensorRT.trtexec
 """
-)
-LOG_7 = (
-    COMMAND
-    + """\
+LOG_7 = """\
 [I] Selected Device: {device}
 [I] SMs: {units}
 [I] Host Latency
@@ -40,18 +35,13 @@ LOG_7 = (
 [I] mean: 1.3 ms
 [I] median: {median} ms
 """
-)
 FACTS = {"tag": "8601", "version": "8.6.1", "device": "Tesla T4", "units": "40", "median": "1.2"}
 NUMBERS = ("nan", "inf", "-1", "0", "1e400", "9" * 400, "1,2", "1.234,5", "1e-9", "x", "", "1_2")
 
 
-Folder = dict[str, bytes]
-"""Files by name."""
-
-
-def made(number: int, rng: random.Random) -> tuple[str, Folder]:
-    text = rng.choice((LOG, LOG, LOG_7)).format(**FACTS, options=" --fp16")
-    timed = LOG.format(**FACTS, options=" --fp16 --exportTimes=out/t.json")
+def made(number: int, rng: random.Random) -> tuple[str, Files]:
+    text = (COMMAND + rng.choice((LOG, LOG, LOG_7))).format(**FACTS, options=" --fp16")
+    timed = (COMMAND + LOG).format(**FACTS, options=" --fp16 --exportTimes=out/t.json")
     times = [{"computeMs": 1.2 + rng.random() / 10, "latencyMs": 2} for _ in range(9)]
     files = {"a.log": text.encode(), "b.log": timed.encode(), "t.json": json.dumps(times).encode()}
     mutate = (odd_file, odd_file, two_owners)[number % 3]
@@ -65,10 +55,9 @@ def _networks() -> tables.NetworkFiles:
     return tables.NetworkFiles(folder)
 
 
-def attempt(label: str, data: Folder, folder: Path) -> str:
+def attempt(label: str, data: Files, folder: Path) -> str:
     """Import the folder: what comes in is a latency, of two owners' sound logs on their device."""
-    for name, content in data.items():
-        (folder / name).write_bytes(content)
+    write(folder, data)
     read, records = read_logs([folder], None, tables.board_of), []
     with Store("sqlite://") as store:
         for imported, refused in tables.take(read.rows, _networks()):
@@ -89,7 +78,7 @@ def attempt(label: str, data: Folder, folder: Path) -> str:
     return f"wrong: {lost} is not named" if lost else "answered" if records else "refused"
 
 
-def odd_file(files: Folder, rng: random.Random) -> Folder:
+def odd_file(files: Files, rng: random.Random) -> Files:
     """Bytes, lines, the encoding or a number of one of them another, beside the others or alone."""
     name = rng.choice(sorted(files))
     text = files[name].decode()
@@ -103,5 +92,5 @@ def odd_file(files: Folder, rng: random.Random) -> Folder:
     return rng.choice((files, {})) | {name: rng.choice(odd)}
 
 
-def two_owners(files: Folder, rng: random.Random) -> Folder:
+def two_owners(files: Files, rng: random.Random) -> Files:
     return files | {"c.log": files["b.log"] * rng.choice((1, 2))}

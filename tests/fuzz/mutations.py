@@ -3,7 +3,6 @@
 import json
 import os
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,13 @@ _PIECES = (
 )  # fmt: skip
 
 
+Files = dict[str, bytes]
+"""The files of a folder by name."""
 LINK, PIPE = b"\0link ", b"\0pipe"
 """What a file's bytes begin with that is a link to the rest of them, or a pipe."""
 
 
-def write(folder: Path, files: Mapping[str, bytes]) -> None:
+def write(folder: Path, files: Files) -> None:
     """The files, links and pipes of a folder."""
     for name, content in files.items():
         path = folder / name

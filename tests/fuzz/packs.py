@@ -27,7 +27,8 @@ from hybridlat.store.integrity import check_pack
 from hybridlat.store.packs import lookup_of
 from hybridlat.store.records import LatencyRow, row_of
 from tests.fakes.fake_backend import FAKE
-from tests.fuzz.mutations import LINK, PIPE, damaged, odd_json, odd_lines, write
+from tests.fuzz.driver import is_a_sentence
+from tests.fuzz.mutations import LINK, PIPE, Files, damaged, odd_json, odd_lines, write
 from tests.networks import ROOT, classifier
 from tests.store.records import filled, measured
 
@@ -54,7 +55,6 @@ SQL = (
     "ALTER TABLE measurement RENAME COLUMN latency_us TO x", "PRAGMA user_version = 7",
     "CREATE TRIGGER t BEFORE INSERT ON cache BEGIN SELECT RAISE(ABORT, 'x' || char(27)); END",
 )  # fmt: skip
-Files = dict[str, bytes]
 INFO, LOOKUP = "pack.json", "lookup.json.gz"
 TABLES = ("measurements.jsonl.gz", "breakdowns.jsonl.gz", "signatures.jsonl.gz", LOOKUP)
 
@@ -95,7 +95,7 @@ def attempt(label: str, data: Files | bytes, folder: Path) -> str:
         return _attempt_store(data, folder)
     write(pack := folder / "pack", data)
     problems = check_pack(pack)
-    if unshown := [text for text in map(str, problems) if not _is_shown(text)]:
+    if unshown := [text for text in map(str, problems) if not is_a_sentence(text)]:
         return f"wrong message: {unshown[0][:300]!r}"
     store = Store("sqlite://")
     try:
@@ -113,7 +113,7 @@ def _attempt_store(data: bytes, folder: Path) -> str:
     (folder / "store.db").write_bytes(data)
     with Store(folder / "store.db") as store:
         problems = store.check()
-        if unshown := [text for text in map(str, problems) if not _is_shown(text)]:
+        if unshown := [text for text in map(str, problems) if not is_a_sentence(text)]:
             return f"wrong message: {unshown[0][:300]!r}"
         try:
             store.stats()
@@ -122,10 +122,6 @@ def _attempt_store(data: bytes, folder: Path) -> str:
             if not problems:
                 return f"wrong: nothing is wrong with it, and {error}"
             raise
-
-
-def _is_shown(text: str) -> bool:
-    return text.isprintable() and len(text) <= 900
 
 
 def _predicts(store: Store) -> str:

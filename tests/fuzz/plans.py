@@ -16,20 +16,18 @@ from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.fuzz.driver import refusal
-from tests.fuzz.mutations import LINK, PIPE, damaged, odd_lines, odd_value, write
+from tests.fuzz.mutations import LINK, PIPE, Files, damaged, odd_lines, odd_value, write
 from tests.networks import classifier
 
-Folder = dict[str, bytes]
-"""Files by their name in the plan."""
 RESULTS, MANIFEST = "results.jsonl", "manifest.json"
 
 
-def made(number: int, rng: random.Random) -> tuple[str, Folder]:
+def made(number: int, rng: random.Random) -> tuple[str, Files]:
     mutate = MUTATIONS[number % len(MUTATIONS)]
     return f"{number}-{mutate.__name__}", mutate(dict(sound_plan()), rng)
 
 
-def attempt(label: str, data: Folder, folder: Path) -> str:
+def attempt(label: str, data: Files, folder: Path) -> str:
     """Import it as the package does, and open it as a board does: answers of one kind."""
     write(folder, data)
     try:
@@ -66,7 +64,7 @@ def _goes_on(folder: Path) -> str:
 
 
 @functools.cache
-def sound_plan() -> Folder:
+def sound_plan() -> Files:
     """The files of a plan of two small networks that was measured."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -97,7 +95,7 @@ def _results(manifest: dict[str, Any]) -> bytes:
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
-def manifest(folder: Folder, rng: random.Random) -> Folder:
+def manifest(folder: Files, rng: random.Random) -> Files:
     """Odd values in it, its hash made right; the results stay those of the plan."""
     body = json.loads(folder[MANIFEST])
     old = body.pop("plan")
@@ -109,7 +107,7 @@ def manifest(folder: Folder, rng: random.Random) -> Folder:
     return {**folder, RESULTS: results, MANIFEST: json.dumps(body).encode()}
 
 
-def odd_file(folder: Folder, rng: random.Random) -> Folder:
+def odd_file(folder: Files, rng: random.Random) -> Files:
     """Links, pipes and files that are missing or damaged."""
     name = rng.choice(list(folder))
     content = folder.pop(name)
@@ -118,7 +116,7 @@ def odd_file(folder: Folder, rng: random.Random) -> Folder:
     return folder if other is None else {**folder, name: other}
 
 
-def results(folder: Folder, rng: random.Random) -> Folder:
+def results(folder: Files, rng: random.Random) -> Files:
     mutate = rng.choice((damaged, odd_lines, odd_lines))
     return {**folder, RESULTS: mutate(folder[RESULTS], rng)}
 

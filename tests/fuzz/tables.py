@@ -24,14 +24,9 @@ NOT_NUMBERS = ("", "-1.5", "0", "nan", "NaN", "inf", "-inf", "1e308", "1e400", "
                "\u22121", "1e-300", "1 2", "1/2", "5 parsecs", "TRUE", "=1+1", "#N/A",
                "\x1b[31m", "a\nb")  # fmt: skip
 NUMBERS = (1.25, 0.553, 1.25e-3, 1250.0, 1250.5, 12.5, 987.654, 1.0, 2.0, 1234567.0, 1e-2, 33.125)
-STYLES: dict[str, Sequence[str]] = {
-    "german": ".,",
-    "french": " ,",
-    "thin": "\u202f,",
-    "swiss": "'.",
-    "english": ",.",
-}
-STYLES |= {"plain": ("", "."), "comma": ("", ",")}  # what sets thousands apart, and decimals
+# What sets thousands apart, and decimals.
+STYLES: dict[str, Sequence[str]] = {"german": ".,", "french": " ,", "swiss": "'.", "english": ",."}
+STYLES |= {"thin": "\u202f,", "plain": ("", "."), "comma": ("", ",")}
 
 
 @dataclass(frozen=True)
