@@ -73,9 +73,8 @@ NARROW_RANGE = SYMMETRIC.replace(
     "z = {0}", "z = {0}, int8 least = {-127}, int8 most = {127}"
 ).replace("xd = DequantizeLinear(xq,", "xc = Clip(xq, least, most)  xd = DequantizeLinear(xc,")
 UP_TO_6 = WITHOUT_RELU.replace("(c, s, l)", "(c, t, l)")
-RELU6 = PLAIN.replace("Relu(c)", "Clip(c, lo, hi)").replace(
-    "y)\n", "y) <float lo = {0}, float hi = {6}>\n"
-)
+RELU6 = PLAIN.replace("y)\n", "y) <float lo = {0}, float hi = {6}>\n")
+RELU6 = RELU6.replace("Relu(c)", "Clip(c, lo, hi)")
 CHAIN = "g (float[1,16,9,9] d0) => (float[1,16,9,9] y)"
 POSITIVE = f"{CHAIN} <float s = {{0.02}}, int8 z = {{0}}, int8 l = {{-128}}>" + " ".join(
     ["{ vd = DequantizeLinear<axis=0>(v, ws, wz)  kd = DequantizeLinear(k, s, z)"]
@@ -170,16 +169,13 @@ def test_an_engine_that_computes_half_precision_in_fp32_answers_under_that(preci
     assert note == f"openvino computes a file in {precision} in fp32: this is {single}, not {half}"
 
 
-LINEAR = "  {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)  {}\n    y = {} }}"
+LINEAR = "{ xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) STEPS y = MatMul(xd, t) }"
 HEAD = f"g (float[1,6,8] x) => (float[1,6,16] y) <{SCALES}, int64[2] to = {{8, 16}}>"
 ARRANGED = {
-    "transposed": ("t = Transpose<perm=[1,0]>(wd)", "MatMul(xd, t)"),
-    "reshaped": ("t = Reshape(wd, to)", "MatMul(xd, t)"),
-    "scaled": ("u = Transpose(wd)  t = Mul(u, ws)", "MatMul(xd, t)"),
-    "rounded again": (
-        "q = QuantizeLinear(wd, s, z)  d = DequantizeLinear(q, s, z)  t = Transpose(d)",
-        "MatMul(xd, t)",
-    ),
+    "transposed": "t = Transpose<perm=[1,0]>(wd)",
+    "reshaped": "t = Reshape(wd, to)",
+    "scaled": "u = Transpose(wd)  t = Mul(u, ws)",
+    "rounded": "q = QuantizeLinear(wd, s, z)  d = DequantizeLinear(q, s, z)  t = Transpose(d)",
 }
 
 
@@ -187,9 +183,8 @@ ARRANGED = {
 @pytest.mark.parametrize("target", ["h100/tensorrt-8.6/int8", "l4/tensorrt-10.3/fp16"])
 def test_what_arranges_a_stored_weight_is_done_once(how: str, target: str) -> None:
     """ModelOpt writes every Linear so: a stored weight, dequantised and then transposed."""
-    steps, last = ARRANGED[how]
-    stored = f"wd = DequantizeLinear<axis=0>(w, ws, wz)  {steps}"
-    made = model(HEAD + LINEAR.format(stored, last), {**WEIGHTS, "w": (INT8, [16, 8])})
+    stored = f"wd = DequantizeLinear<axis=0>(w, ws, wz)  {ARRANGED[how]}"
+    made = model(HEAD + LINEAR.replace("STEPS", stored), {**WEIGHTS, "w": (INT8, [16, 8])})
     product = "g (float[1,6,8] x) => (float[1,6,16] y) { y = MatMul(x, w) }"
     plain = model(product, {"w": (FLOAT, [8, 16])})
     assert cells_of(made, Target.parse(target)) == cells_of(plain, Target.parse(target))
