@@ -31,9 +31,8 @@ def test_the_file_and_the_picture_are_what_the_script_makes_of_the_records() -> 
     assert front_picture.PICTURE.read_text(encoding="utf-8") == front_picture.picture(VALUES)
     for page, text in front_pages.written(VALUES).items():
         assert (ROOT / page).read_text(encoding="utf-8") == text
-    assert {figure["source"] for figure in DOCUMENT["figures"].values()} == set(
-        front_picture.SOURCES
-    )
+    sources = {figure["source"] for figure in DOCUMENT["figures"].values()}
+    assert sources == {*front_picture.SOURCES}
     for source in DOCUMENT["sources"].values():
         name = source["command"].removeprefix("python experiments/").split()[0]
         assert (ROOT / "experiments" / name).is_file()

@@ -38,11 +38,7 @@ def symbolic(model: ModelProto) -> bool:
     return any(d.HasField("dim_param") for d in model.graph.input[0].type.tensor_type.shape.dim)
 
 
-@pytest.fixture(params=FILES, ids=lambda path: path.stem)
-def path(request: pytest.FixtureRequest) -> Path:
-    parameter = request.param
-    assert isinstance(parameter, Path)
-    return parameter
+each_network = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
 def test_files_recipes_and_table_name_the_same_networks() -> None:
@@ -51,6 +47,7 @@ def test_files_recipes_and_table_name_the_same_networks() -> None:
     assert [path.stem for path in FILES] == names == list(TABLE)
 
 
+@each_network
 def test_network_is_valid_and_what_the_table_says(path: Path) -> None:
     model = onnx.load(path)
     assert model.ir_version >= 4
@@ -63,6 +60,7 @@ def test_network_is_valid_and_what_the_table_says(path: Path) -> None:
         assert {known[value.name][0] for value in model.graph.output} == {batch}
 
 
+@each_network
 def test_network_has_no_weights(path: Path) -> None:
     model = onnx.load(path)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -79,6 +77,7 @@ def test_network_has_no_weights(path: Path) -> None:
     assert len(inputs) == 1
 
 
+@each_network
 def test_file_is_small_and_says_nothing_of_where_it_was_made(path: Path) -> None:
     assert path.stat().st_size < 300_000
     model = onnx.load(path)

@@ -78,9 +78,8 @@ def test_power_is_limited_over_the_whole_network(
     assert slowdown >= power_slowdown(compute_us, memory_us, other_us + 1.0, share)
 
 
+KERNELS = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
 OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)
-
-
 VOLTA = replace(OLD, architecture="volta")
 NEWER = replace(OLD, engine="paddle-tensorrt-8.0")
 ENGINE = replace(OLD, engine="tensorrt-8.0")
@@ -131,15 +130,12 @@ def test_what_one_harness_timed_is_a_version_of_its_own_that_no_target_names() -
 
 
 def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
-    kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
-    rows = kernels.descriptors.copy()
+    rows = KERNELS.descriptors.copy()
     rows[:, DESCRIPTORS.index("groups")] = 2.5  # thirty-two groups
-    classes = np.where(kernels.classes < 4, GROUPED, kernels.classes)
-    grouped = replace(kernels, classes=classes, descriptors=rows)
-    old, new = (
-        task_base(grouped, replace(OLD, engine=f"paddle-tensorrt-{v}")) for v in ("2020", "8.0")
-    )
-    widths = kernels.descriptors[:, DESCRIPTORS.index("group_width")]
+    classes = np.where(KERNELS.classes < 4, GROUPED, KERNELS.classes)
+    grouped = replace(KERNELS, classes=classes, descriptors=rows)
+    old, new = (task_base(grouped, task) for task in (OLD, NEWER))
+    widths = KERNELS.descriptors[:, DESCRIPTORS.index("group_width")]
     assert not ((old > new) & (widths == 0)).any()
     more = old > new
     assert more.any() and (grouped.classes[more] == GROUPED).all()
@@ -147,26 +143,24 @@ def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
 
 
 def test_a_graph_takes_half_of_what_launches_take() -> None:
-    kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
-    plain, replayed = (task_base(kernels, replace(OLD, graphs=g)) for g in (False, True))
-    launches = kernels.base_us * kernels.descriptors[:, LAUNCH]
+    plain, replayed = (task_base(KERNELS, replace(OLD, graphs=g)) for g in (False, True))
+    launches = KERNELS.base_us * KERNELS.descriptors[:, LAUNCH]
     assert plain - replayed == pytest.approx(0.5 * launches)
-    assert (launches[kernels.classes < HOST] > 0).all()
+    assert (launches[KERNELS.classes < HOST] > 0).all()
 
 
 def test_eager_pytorch_waits_for_whoever_is_slower_host_or_device() -> None:
-    kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
     eager = replace(OLD, engine="torch-2.9", copies=False)
-    base, autocast = (task_base(kernels, replace(eager, precision=p)) for p in ("fp32", "amp"))
-    calls = kernels.counts[kernels.classes < HOST].sum()
+    base, autocast = (task_base(KERNELS, replace(eager, precision=p)) for p in ("fp32", "amp"))
+    calls = KERNELS.counts[KERNELS.classes < HOST].sum()
     assert calls * DISPATCH_US < base[HOST_ROW] < autocast[HOST_ROW]
     assert (base[:HOST_ROW] == autocast[:HOST_ROW]).all()
     hyper, nothing = Hyper(overlap=3.0), np.zeros(len(base))
     for slower in (1e-3, 1.0, 1e3):
         scaled = np.append(base[:HOST_ROW] * slower, base[HOST_ROW:])
-        network = TaskNetwork(kernels, eager, scaled, np.zeros((len(base), 1), np.float32))
+        network = TaskNetwork(KERNELS, eager, scaled, np.zeros((len(base), 1), np.float32))
         logarithm, share, *_ = network.linearise(nothing, hyper)
-        device = float(kernels.counts[:HOST_ROW] @ scaled[:HOST_ROW])
+        device = float(KERNELS.counts[:HOST_ROW] @ scaled[:HOST_ROW])
         longer = max(device, base[HOST_ROW])
         assert longer <= np.exp(logarithm) <= min(device + base[HOST_ROW], 1.27 * longer)
         for row in (0, HOST_ROW):
