@@ -32,18 +32,15 @@ def test_syntax_is_that_of_python_3_6(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 6))
     for node in ast.walk(tree):  # what newer Pythons brought beside syntax
         if isinstance(node, ast.ImportFrom):
-            assert node.module != "__future__"
-            assert node.module not in ("dataclasses", "contextvars")
+            assert node.module not in ("__future__", "dataclasses", "contextvars")
         if isinstance(node, ast.keyword):
             assert node.arg not in ("capture_output", "text", "missing_ok", "dirs_exist_ok")
 
 
 def old_python(version: str) -> str | None:
     """An interpreter that really starts: pyenv's shims are on the PATH without being able to."""
-    root = Path.home() / ".pyenv" / "versions"
-    result = [str(p) for p in sorted(root.glob(f"{version}.*/bin/python"))] if root.is_dir() else []
-    result.append(shutil.which(f"python{version}") or "")
-    for path in filter(None, result):
+    known = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    for path in filter(None, [*map(str, known), shutil.which(f"python{version}")]):
         if subprocess.run([path, "-c", "0"], capture_output=True, check=False).returncode == 0:
             return path
     return None
