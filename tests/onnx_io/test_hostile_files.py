@@ -60,6 +60,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("{ t = my.domain.Twist(x) y = Relu(t) }", 17, "'t', made by .*'my.domain'.* value_info"),
         ("{ y = Constant<value_float = 1.0>() }", 17, "nothing but constants"),
         ("{ y = Loop(x) }", 17, r"control flow \(Loop .* unrolled, or as LSTM"),
+        ("{ }", 17, "no operators in the file: it is empty"),
         ("{ y = SplitToSequence(x) }", 17, "SplitToSequence .* makes no tensor: export"),
         ("{ y = Relu(x) }", 3, "opset 3: opsets 7 to"),
         ("{ z = NonZero(x) y = Neg(z) }", 17, r"depends on data \(NonZero .*post-processing"),
@@ -72,6 +73,9 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
          "quantises to FP4, in which no target is predicted"),
         # Sizes.
         ("<float[4,3,3,3] w> { y = Conv(x, w) }", 17, "expects 3 input channels"),
+        ("<float[8,8,3,3] w> { y = Conv<group=0>(x, w) }", 17, "has 0 groups"),
+        ("<float[6,2,3,3] w> { y = Conv<group=4>(x, w) }", 17, "has 6 channels in 4 groups"),
+        ("<float[9,4] w> { f = Flatten(x) y = Gemm(f, w) }", 11, "512 columns with 9 rows"),
         ("{ y = MaxPool<kernel_shape=[20,20]>(x) }", 17, "zero or less|do not fit"),
         ("<float[1,4] z> { y = Add(x, z) }", 17, "do not fit together"),
         ("<float[1] c> { t = ReduceMean<keepdims=0>(x) y = BatchNormalization(t, c, c, c, c) }", 17,
