@@ -452,6 +452,7 @@ MEASURED_ON = [
     # Of the rest of the row.
     ("engine,precision", "a,1,TensorRT INT8,fp16", T4, "contradicts itself: TensorRT INT8, fp16"),
     ("size,height,width", "a,1,32,8,8", T4, "the row contradicts itself: size (8, 8), 32"),
+    ("height", "a,1,32", T4, "a height or a width alone: 32"),
     ("size,batch", "a,1,2x3x32x32,8", T4, "the row contradicts itself: batch 8, 2x3x32x32"),
     ("batch,fps", "a,1,8,1000", T4, "contradicts itself: 1 for a batch of 8, 1000 images a second"),
     *(("batch,fps", row, T4, "the row contradicts itself") for row in ("a,1,1,80", "a,9,8,90000")),
