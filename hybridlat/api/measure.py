@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +12,7 @@ from hybridlat.engines import registry
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partition
-from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign_part
 from hybridlat.measuring.measurer import (
     Measurer,
     MeasureReport,
@@ -157,9 +154,7 @@ def measure_on_host(
     data = TargetData(records[0].target if records else target, store)
     measured = {record.signature for record in records}
     reports = []
-    for name, network in networks:
-        lowered = registry.lower(network, target).network
-        cells = Counter(sign_part(lowered, part)[0].hash for part in cut_positions(lowered))
+    for (name, network), cells in zip(networks, draft.cells, strict=True):
         own = [record for record in records if record.labels.get("network") == name]
         known = len(cells.keys() - measured) if what != "network" else 0
         reports.append(_report(MeasureRequest(name, network), data, own, cells, known, began))

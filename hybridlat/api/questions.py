@@ -73,16 +73,15 @@ def recommend(
     sessions = list[tuple[Session, Partition]]()
     with Store(store) as kept:
         opened = Item(source).opened(query, lambda digest: known_file(kept, digest))
-        known, partitions = targets_on_record(kept), dict[tuple[str, str], Partition]()
+        known, partitions = targets_on_record(kept), dict[str, Partition]()
         for target in chosen:
             options = Options(confidence=confidence, measure="never", runtime=target.runtime)
             newest = newest_on_record(target, known)
             session = Session(registry.ResolvedEngine(newest), newest, options, kept)
             with suppress(UnavailableError):  # an engine that is not here
-                key = registry.lowering_identity(session.lowered_as), target.precision
-                if key not in partitions:
-                    partitions[key] = session.partition(opened)
-                sessions.append((session, partitions[key]))
+                if session.rules not in partitions:
+                    partitions[session.rules] = session.partition(opened)
+                sessions.append((session, partitions[session.rules]))
         foresee(
             [
                 (law, cells_of(partition, confidence, opened.network))

@@ -21,7 +21,6 @@ from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.compose.target_composition import own_composition
-from hybridlat.estimate.lookup.models import timed_as
 from hybridlat.estimate.lookup.named_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
@@ -71,8 +70,7 @@ class Session:
         self._doubted = self._data.doubted() if engine.backend is not None else None
         self.data.user_networks = user_networks or {}
         self.surprising = surprising
-        self.lowered_as = timed_as(engine.target)
-        self._partitioner = Partitioner(self.lowered_as, store)
+        self._partitioner = Partitioner(engine.target, store)
 
     @property
     def data(self) -> TargetData:
@@ -95,6 +93,11 @@ class Session:
         if self.backend is not None and not self.may_measure and self.options.measure == "auto":
             return "the store cannot be written, so nothing is measured"
         return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
+
+    @property
+    def rules(self) -> str:
+        """What decides how networks fall into cells."""
+        return self._partitioner.rules
 
     def device_sheet(self) -> AbstractContextManager[object]:
         device = self.options.device

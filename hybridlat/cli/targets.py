@@ -16,10 +16,10 @@ from hybridlat.cli.output import ProgressShown, Run, console, echo, print_json
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
-from hybridlat.estimate.lookup.models import family_heads, timed_as
 from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.model.family.shipped import family_heads, timed_as
 from hybridlat.onnx_io import read_network
 from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.cell_texts import first_and_more

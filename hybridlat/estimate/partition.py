@@ -22,6 +22,7 @@ from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import outline, sign, sign_part
 from hybridlat.graph.signature_reading import read
+from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import Breakdown
@@ -202,17 +203,21 @@ class Partitioner:
         store: Store,
         lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
     ) -> None:
-        self._target, self._store, self._lower = target, store, lower
+        self._target, self._store, self._lower = timed_as(target), store, lower
         self._remembered: dict[str, Partition] = {}
         self._unkept: dict[str, Partition] = {}
+
+    @property
+    def rules(self) -> str:
+        """What decides how networks fall into cells."""
+        target = self._target
+        return f"{registry.lowering_identity(target)}/{target.engine}/{target.precision}"
 
     def partition(
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        target = self._target
-        engine = f"{registry.lowering_identity(target)}/{target.engine}/{target.precision}"
-        key = f"split/{PARTITION_FORMAT}/{engine}/{file.key(batch, shapes)}"
+        key = f"split/{PARTITION_FORMAT}/{self.rules}/{file.key(batch, shapes)}"
         partition = self._remembered.get(key)
         if partition is None:
             partition = _cached(self._store, key, Partition.from_text)

@@ -17,9 +17,10 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.engines import device_sheets, registry
-from hybridlat.errors import HybridlatError, InputError, TargetError
+from hybridlat.engines import device_sheets
+from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
+from hybridlat.estimate.lookup.whole_networks import rules_of
 from hybridlat.evaluation.dataset import latency_of, repeats_us
 from hybridlat.graph.signature_reading import read
 from hybridlat.model.family.embedding import embedding_of
@@ -134,12 +135,8 @@ def _order(row: MeasuredRow) -> tuple[str, Task, int, bool]:
 
 
 def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, dict[str, Breakdown]]:
-    try:
-        rules = registry.lowering_identity(target)
-    except HybridlatError:
-        rules = ""  # an engine that is not known here; its partitions are still good
+    rules, by_hash = rules_of(target), dict[str, dict[str, Breakdown]]()
     items = [item for source in sources for item in source.breakdowns(target)]
-    by_hash: dict[str, dict[str, Breakdown]] = {}
     items.sort(key=lambda b: (b.labels.get("lowering") == rules, bool(b.layers), b.id))
     for item in items:
         by_hash.setdefault(item.signature, {})[item.network] = item

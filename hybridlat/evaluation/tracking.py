@@ -18,10 +18,10 @@ from pathlib import Path
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held
 from hybridlat.errors import HybridlatError, MissingExtra, TrackingError
-from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.metrics import OWN, PARTS, Prediction, ResultRow, TargetReport
 from hybridlat.model.family.observations import architecture_of, family_of
+from hybridlat.model.model_files import user_models_folder
 from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 

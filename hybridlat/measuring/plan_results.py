@@ -6,7 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from msgspec import structs
 from hybridlat.board import BoardError
 from hybridlat.board.journal import MAX_LOST, read_lines
 from hybridlat.board.plan import Plan
+from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import HEADER, hash_of
 from hybridlat.measuring import statistics
 from hybridlat.measuring.tables import device_of
+from hybridlat.model.family.shipped import timed_as
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
@@ -96,10 +98,16 @@ def _is_as_ordered(manifest: Mapping[str, Any], board: _Results, path: Path) -> 
     measured = board.runtime
     if measured.partition("-")[0] != engine:
         raise StoreError(f"{path} was measured with {measured}, and the plan is for {runtime}")
-    is_version = not version[:1].isdigit() or f"{measured}.".startswith(f"{runtime}.")
+    is_version = f"{measured}.".startswith(f"{runtime}.")
+    if not version[:1].isdigit():  # it was lowered as its target is predicted
+        ordered = timed_as(Target(device, engine, manifest["records"][0]["precision"]))
+        there = replace(ordered, runtime=measured)
+        is_version = registry.lowering_identity(ordered) == registry.lowering_identity(there)
+        runtime = ordered.runtime if ordered.version else f"the newest {engine}"
     differs = {(measured, runtime): not is_version, (board.device, device): board.device != device}
     for pair in (pair for pair, is_other in differs.items() if is_other):
-        _log.warning("%s was measured with %s, not %s: it is kept as that", path, *pair)
+        fix = "kept as that, without how its networks fall into cells: plan for what it is"
+        _log.warning("%s was measured with %s, not %s: it is %s", path, *pair, fix)
     return not any(differs.values())
 
 

@@ -26,6 +26,7 @@ from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
 from hybridlat.measuring.schedule import Job, pairs_of
+from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
@@ -131,6 +132,11 @@ class Draft:
         self._texts |= {signature.hash: signature.text for signature in signatures}
         return [[key, count] for key, count in Counter(s.hash for s in signatures).items()]
 
+    @property
+    def cells(self) -> list[dict[str, int]]:
+        """How often each network holds each of its cells, by hash."""
+        return [dict(breakdown["cells"]) for breakdown in self._breakdowns]
+
     def manifest(self) -> dict[str, Any]:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
         body: dict[str, Any] = {
@@ -220,7 +226,7 @@ def draft_for(
 
     ``lower`` is by default that of the target. InputError for a precision that no plan can ask for.
     """
-    lower = lower or partial(registry.lower, target=target)
+    lower = lower or partial(registry.lower, target=timed_as(target))
     draft, planned = Draft(target, rounds), set[str]()
     for name, network in networks:
         whole = Job(sign(network), network, "network", {"network": name})

@@ -15,6 +15,7 @@ from hybridlat.errors import HybridlatError, InputError, NetworkError, TargetErr
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network, pixels_of
 from hybridlat.graph.signature import Signature, sign, sign_part
+from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
 from hybridlat.schema.names import MODES, boards_of, device_name, near
@@ -120,9 +121,10 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
-        rules = _lowering_identity(row.target)
+        lowered_as = timed_as(row.target)
+        rules = _lowering_identity(lowered_as)
         if rules not in self._cells:
-            self._cells[rules] = self._lower(row.target)
+            self._cells[rules] = self._lower(lowered_as)
         cells = self._cells[rules]
         labels = {**row.labels, "network": self.name, **self.shape}
         if (called := PurePath(row.names[0]).name) != self.name and not row.labels.get("model"):

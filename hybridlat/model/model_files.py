@@ -44,6 +44,13 @@ _OF_MODEL = (
 _OF_GP = ("columns", "shift", "scale", "points", "weights")
 
 
+def user_models_folder() -> Path:
+    """Where models trained on this machine lie."""
+    import platformdirs
+
+    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
+
+
 class _Head(msgspec.Struct, rename={"gp_weight": "mix", "radius": "reach", "log_bias": "lean"}):
     """The numbers of a model beside its arrays and trees, as ``model.json`` names them."""
 

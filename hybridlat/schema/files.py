@@ -9,12 +9,14 @@ import platform
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from hybridlat.errors import HybridlatError
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 256 << 20
 """Of a file that is read at once, unless its reader says otherwise."""
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def open_regular(path: StrPath) -> BufferedReader:
@@ -59,6 +63,22 @@ def listing(folder: Path, pattern: str) -> list[Path]:
 def warn_once(sentence: str) -> None:
     """Log a warning, once a process."""
     logging.getLogger(__name__).warning("%s", sentence)
+
+
+def all_readable(
+    read: Callable[[S], T | None], sources: Iterable[S], seen: list[str] | None = None
+) -> Iterator[T]:
+    """What is read from each source that has it; damage is a warning, to ``seen`` too."""
+    for source in sources:
+        try:
+            value = read(source)
+        except HybridlatError as error:
+            warn_once(str(error))
+            if seen is not None and str(error) not in seen:
+                seen.append(str(error))
+        else:
+            if value is not None:
+                yield value
 
 
 def write_text(path: StrPath, text: str) -> None:

@@ -27,6 +27,7 @@ from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.model.model_files import save_model
+from hybridlat.schema.files import all_readable
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import OnMessage
 
@@ -52,7 +53,7 @@ class Champion:
         What is damaged or of a format that is gone is no rival: it is passed over with a warning.
         """
         folders = (models.folder_in_use(root / target.folder), *models.model_folders(target))
-        return next(models.all_readable(cls.read, filter(None, folders)), None)
+        return next(all_readable(cls.read, filter(None, folders)), None)
 
     @classmethod
     def read(cls, folder: Path) -> Champion | None:

@@ -25,8 +25,9 @@ from hybridlat.evaluation.evaluate import parameters_of, refuse_few, sources_of
 from hybridlat.evaluation.metrics import OWN, MethodResult, Score, TargetReport, noise_floor
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
+from hybridlat.model.model_files import user_models_folder
 from hybridlat.report.units import count_text
-from hybridlat.schema.files import scratch_folder
+from hybridlat.schema.files import all_readable, scratch_folder
 from hybridlat.schema.target import Device, Target
 from hybridlat.schema.workers import OnMessage, silent, steady_fits
 from hybridlat.store import Store
@@ -87,7 +88,7 @@ def train_target(
     """
     with Store(store) as opened, scratch_folder() as scratch:
         dataset = _dataset(target, opened)
-        root = options.out or models.user_models_folder()
+        root = options.out or user_models_folder()
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         candidate = Candidate(dataset, config, on_message)
@@ -156,7 +157,7 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
         except (OSError, StoreError) as error:
             why = str(error.__cause__ or error).replace(str(folder), "it")
             raise StoreError(f"{title} is not installed: {why}") from error
-        root = out or models.user_models_folder()
+        root = out or user_models_folder()
         champion = Champion.find(target, root)
         in_use = _in_use(champion, made, out)
         reason = f"{title} is in use already" if in_use else f"{title} is installed"
@@ -200,7 +201,7 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
         if other != target and (few or other.engine == target.engine):
             folders[other.folder] = folder
     chosen = [folders[name] for name in sorted(folders)]
-    return tuple(models.all_readable(models.read_model, chosen))
+    return tuple(all_readable(models.read_model, chosen))
 
 
 def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:

@@ -214,7 +214,9 @@ def test_plans_of_another_version_are_refused(make_plan: MakePlan, run_sh: RunSc
 @pytest.mark.parametrize(
     ("ordered", "device", "warning"),
     [("tensorrt-10.3", "board", "with tensorrt-8.6, not tensorrt-10.3"),
-     ("tensorrt-ngc", "board", ""), ("tensorrt-8.6", "t4", "with board, not t4")],
+     ("tensorrt", "board", "with tensorrt-8.6, not the newest tensorrt"),
+     ("tensorrt-ngc", "board", "with tensorrt-8.6, not the newest tensorrt"),
+     ("tensorrt-8.6", "board", ""), ("tensorrt-8.6", "t4", "with board, not t4")],
 )  # fmt: skip
 def test_results_of_another_version_or_board_are_kept_as_what_they_are(
     make_plan: MakePlan,
@@ -225,7 +227,7 @@ def test_results_of_another_version_or_board_are_kept_as_what_they_are(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those of a table's name ordered none; how networks fall into cells follows the version."""
+    """A table's name orders no version; how networks fall into cells follows it."""
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     old = json.loads((folder / "manifest.json").read_text())["plan"]

@@ -7,7 +7,11 @@ import pytest
 
 from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.errors import InputError
-from hybridlat.onnx_io import to_onnx
+from hybridlat.estimate.lookup.whole_networks import measured_networks
+from hybridlat.graph.signature import sign
+from hybridlat.onnx_io import read_network, to_onnx
+from hybridlat.onnx_io.file import shipped_networks
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.cli.shell import call, run_import
@@ -86,6 +90,25 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     assert "v100-ultra has no data sheet: is it v100? Else write" in done.stderr
     done = run_import("w.csv", "--nets", "nets", "--target", "Orin/tensorrt-8.6/fp16")
     assert "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano" in str(done.exception)
+
+
+@pytest.mark.parametrize("target", ["orin-nano/tensorrt/fp16", "t4/tensorrt-8.6/fp16"])
+def test_imports_and_plans_have_the_cells_of_predictions(folder: Path, target: str) -> None:
+    net = str(shipped_networks()["resnet18"])
+    Path("t.csv").write_text(f"network,target,latency_ms\nresnet18,{target},2\n")
+    with Store("s.db") as opened:  # what an older release made of the network
+        old = Breakdown(
+            Target.parse(target), "resnet18", sign(read_network(net)).hash, ((32 * "a", 1),)
+        )
+        opened.add_breakdowns([old])
+    assert run_import("t.csv", "--nets", str(Path(net).parent)).exit_code == 0
+    call("plan", net, "--target", target, "-o", "plan", "--store", "other.db")
+    (planned,) = json.loads((folder / "plan" / "manifest.json").read_text())["breakdowns"]
+    body = call("predict", net, "--target", target, "--json", "--store", "other.db").body
+    with Store("s.db") as opened:
+        (imported,) = measured_networks(opened, old.target)
+    cells = {cell["signature"] for cell in body["cells"]}
+    assert cells == {*imported.cells} == {key for key, _ in planned["cells"]}
 
 
 def test_what_another_package_reads_is_imported_once_or_named_where_it_fails(folder: Path) -> None:

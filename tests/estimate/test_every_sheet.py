@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from hybridlat import Predictor, predict
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
-from hybridlat.estimate.lookup.models import timed_as
 from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
 from hybridlat.estimate.predict.family import Family
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
@@ -41,7 +40,7 @@ TARGETS = (
 
 def kernels_of(net: str, target: Target, copies: bool, batch: int = 1) -> KernelSet:
     network = read_network(NETS / f"{net}.onnx", batch)
-    texts = [sign(cell.network).text for cell in cut(lower(network, timed_as(target)))]
+    texts = [sign(cell.network).text for cell in cut(lower(network, shipped.timed_as(target)))]
     copied = copied_bytes(network) if copies else 0.0
     table = table_of_texts(texts, [1.0] * len(texts), copied)
     return kernel_set(table, device_sheets.of_target(target), target.precision)
@@ -51,7 +50,7 @@ def kernels_of(net: str, target: Target, copies: bool, batch: int = 1) -> Kernel
 @pytest.mark.parametrize("text", TARGETS)
 def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_path: Path) -> None:
     target = Target.parse(text)
-    (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine], tmp_path)
+    (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine])
     model = shipped.load(folder)
     architecture = device_sheets.load(target.device).architecture
     task = shipped.task_of(target, model.tasks, model.seen, architecture)
@@ -71,7 +70,7 @@ def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_pa
 
 def test_known_networks_count_each_as_one_architecture_as_they_are_judged(tmp_path: Path) -> None:
     target, known = Target.parse("a2/torch/fp32"), {"mobilenetv2_100": 2e4, "resnet34": 3e4}
-    (folder,) = shipped.folders("torch", tmp_path)
+    (folder,) = shipped.folders("torch")
     model = shipped.load(folder)
     architecture = device_sheets.load(target.device).architecture
     task = shipped.task_of(target, model.tasks, model.seen, architecture)
@@ -124,7 +123,7 @@ def table(net: Path, precision: str, batch: int = 1) -> KernelTable:
 
 
 def model() -> FamilyModel:
-    (folder,) = shipped.folders("tensorrt", Path())
+    (folder,) = shipped.folders("tensorrt")
     return shipped.load(folder)
 
 
@@ -211,7 +210,7 @@ WAYS = (
 def is_beyond_sheet(gpu: str, net: Path, engine: str, precision: str, batch: int) -> bool:
     """Whether a cell is above 0.9 of what a sheet allows, or the network off the base by ten."""
     target = Target.parse(f"{gpu}/{engine}/{precision}")
-    device, (folder,) = device_sheets.of_target(target), shipped.folders(engine, Path())
+    device, (folder,) = device_sheets.of_target(target), shipped.folders(engine)
     of_net = cells(net, engine, precision, batch)
     law = Family(shipped.load(folder), device, target).network(of_net)
     each = np.array(law.cells_us)

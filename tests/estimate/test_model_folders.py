@@ -19,7 +19,6 @@ from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.model.family import shipped as files
-from hybridlat.model.family.shipped import folders as family_folders
 from hybridlat.model.model_files import Arrays, load_model, reading, save_model
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.files import warn_once
@@ -200,7 +199,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ],
 )
 def test_without_a_version_kernels_are_those_of_the_public_table(target: str, meant: str) -> None:
-    assert str(model_folders.timed_as(Target.parse(target))) == meant
+    assert str(files.timed_as(Target.parse(target))) == meant
 
 
 def test_folders_of_the_user_that_cannot_be_read_are_passed_over_with_a_word(
@@ -208,7 +207,7 @@ def test_folders_of_the_user_that_cannot_be_read_are_passed_over_with_a_word(
 ) -> None:
     assert model_folders.folder_in_use(sealed) is None
     assert all(sealed not in folder.parents for folder in model_folders.model_folders(None))
-    assert family_folders("tensorrt", model_folders.user_models_folder())
+    assert files.folders("tensorrt")
     assert "l4" in device_sheets.names()
     for name in ("", "/models", "/models/family_tensorrt", "/devices"):
         why = "is passed over, it cannot be read (Permission denied)"

@@ -9,10 +9,10 @@ import pytest
 
 from hybridlat import predict
 from hybridlat.engines import device_sheets
-from hybridlat.estimate.lookup import models as model_folders
-from hybridlat.estimate.lookup.models import family_heads
 from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targets
 from hybridlat.model.family import shipped
+from hybridlat.model.family.shipped import family_heads
+from hybridlat.model.model_files import user_models_folder
 from hybridlat.schema.plugins import shipped as shipped_path
 from hybridlat.schema.structure import half_width_share
 from tests.cli.shell import call
@@ -26,10 +26,9 @@ NET = NETS / "resnet50.onnx"
 @pytest.fixture
 def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's own folder of models, in place of the real one."""
-    folder = tmp_path / "models"
-    folder.mkdir()
-    monkeypatch.setattr(model_folders, "user_models_folder", lambda: folder)
-    return folder
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    user_models_folder().mkdir(parents=True)
+    return user_models_folder()
 
 
 def test_every_task_of_a_family_is_a_target(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import MissingExtra, TrackingError
-from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.evaluation.metrics import MethodResult, Prediction, TargetReport
+from hybridlat.model.model_files import user_models_folder
 from tests.cli.shell import call, python
 from tests.evaluation.made_pack import TARGET, gone
 
@@ -42,7 +42,7 @@ def judged(store: str, *baselines: str, **more: Any) -> evaluate.Evaluation:
 def test_it_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = f"sqlite:///{tmp_path / 'mlflow.db'}"
     assert tracking.tracking_uri(f"sqlite:///{tmp_path / 'store.db'}") == beside
-    data = models.user_models_folder().parent
+    data = user_models_folder().parent
     assert tracking.tracking_uri("postgresql://host/db") == f"sqlite:///{data}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking.example:5000")
     assert tracking.tracking_uri("sqlite:///x.db") == "http://tracking.example:5000"

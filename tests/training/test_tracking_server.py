@@ -24,7 +24,7 @@ import hybridlat
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.model_files import hash_of
+from hybridlat.model.model_files import hash_of, user_models_folder
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -207,7 +207,7 @@ def test_a_champion_that_cannot_be_used_is_one_sentence(
     registered(tracked, folder, "0" * 16 if broken == "digest" else "", alias)
     refused = call("train", "--target", str(TEAM), "--pull", "--store", tracked, code=2).err
     assert re.search(sentence, " ".join(refused.split())), refused
-    assert models.folder_in_use(models.user_models_folder() / TEAM.folder) is None
+    assert models.folder_in_use(user_models_folder() / TEAM.folder) is None
 
 
 @pytest.mark.usefixtures("flat", "made")

@@ -10,6 +10,7 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import PaceDrift
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.target_data import TargetData, per_state
+from hybridlat.schema.files import all_readable
 
 _MOST_NETWORKS = 200
 
@@ -47,7 +48,7 @@ def own_composition(data: TargetData) -> Composition | None:
 @per_state
 def _trained_composition(data: TargetData) -> Composition | None:
     """The composition that training fitted, to however few networks."""
-    trained = models.all_readable(read_composition, data.model_folders, data.model_warnings)
+    trained = all_readable(read_composition, data.model_folders, data.model_warnings)
     return next(trained, None)
 
 
@@ -58,7 +59,7 @@ def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
         return "", None
     alike = [one for one in models.models_with_targets() if one[1].engine == data.target.engine]
     for folder, other in sorted(alike, key=lambda one: one[1] not in data.related):
-        for composition in models.all_readable(read_composition, [folder]):
+        for composition in all_readable(read_composition, [folder]):
             if composition.networks:
                 return str(other), composition
     return "", None

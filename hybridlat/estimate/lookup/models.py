@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from hybridlat.engines import device_sheets
-from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
+from hybridlat.errors import InputError, StoreError, TargetError
 from hybridlat.model import model_files
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, task_of
 from hybridlat.model.model_files import (
     CARD_FILE,
     HASHES,
@@ -32,25 +30,17 @@ from hybridlat.model.model_files import (
     PRIOR_FOLDER,
     hash_of,
     load_model,
+    user_models_folder,
 )
 from hybridlat.schema import wire
-from hybridlat.schema.files import listing, read_bytes, warn_once
+from hybridlat.schema.files import all_readable, listing, read_bytes
 from hybridlat.schema.plugins import shipped
-from hybridlat.schema.target import Device, Target, version_key
+from hybridlat.schema.target import Device, Target
 from hybridlat.store import Store
 
 COMPOSITION_FILE = "composition.json"
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
-S = TypeVar("S")
-T = TypeVar("T")
-
-
-def user_models_folder() -> Path:
-    """Where models trained on this machine lie."""
-    import platformdirs
-
-    return platformdirs.user_data_path("hybridlat", appauthor=False) / "models"
 
 
 def model_folders(target: Target | None) -> list[Path]:
@@ -59,26 +49,6 @@ def model_folders(target: Target | None) -> list[Path]:
     roots = (user_models_folder(), shipped("models"))
     entries = [entry for root in roots for entry in listing(root, pattern)]
     return [folder for folder in map(folder_in_use, entries) if folder is not None]
-
-
-def family_head(name: str) -> FamilyHead | None:
-    """The head of an engine family: the user's own, else the shipped one, else nothing."""
-    return next(all_readable(FamilyHead.read, folders(name, user_models_folder())), None)
-
-
-def family_heads() -> list[FamilyHead]:
-    """The head of every engine family that can be read."""
-    return [*filter(None, map(family_head, sorted({*FAMILY_OF.values()})))]
-
-
-def timed_as(target: Target) -> Target:
-    """The target as a family's timings of it were lowered: with their version where it has none."""
-    name = FAMILY_OF.get(target.engine)
-    if name is None or version_key(target.version):
-        return target
-    head = family_head(name)
-    version = task_of(target, head.tasks, head.seen).version if head else ""
-    return replace(target, runtime=f"{target.engine}-{version}") if version else target
 
 
 def folder_in_use(parent: Path) -> Path | None:
@@ -145,22 +115,6 @@ def models_with_targets() -> Iterator[tuple[Path, Target]]:
     """The folder of every model whose card names a target, and that target."""
     for folder in model_folders(None):
         yield from ((folder, target) for target in all_readable(read_target, [folder]))
-
-
-def all_readable(
-    read: Callable[[S], T | None], sources: Iterable[S], seen: list[str] | None = None
-) -> Iterator[T]:
-    """What is read from each source that has it; damage is a warning, to ``seen`` too."""
-    for source in sources:
-        try:
-            value = read(source)
-        except HybridlatError as error:
-            warn_once(str(error))
-            if seen is not None and str(error) not in seen:
-                seen.append(str(error))
-        else:
-            if value is not None:
-                yield value
 
 
 def damaged(path: Path, error: object) -> StoreError:

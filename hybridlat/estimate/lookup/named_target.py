@@ -12,6 +12,7 @@ from functools import cache
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
 from hybridlat.schema import names
+from hybridlat.schema.files import all_readable
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
 
@@ -68,8 +69,6 @@ def named_devices(text: str, store: Store) -> set[str]:
 
     TargetError where there are none.
     """
-    from hybridlat.estimate.lookup.models import all_readable  # heavy
-
     known, words = on_record(store), _words(text)
     titles = dict.fromkeys(_devices(known), "")
     for sheet in all_readable(device_sheets.load, device_sheets.names()):
@@ -99,7 +98,7 @@ def known_target(text: str | Target, store: Store) -> Target:
 
 def targets_on_record(store: Store | None) -> tuple[set[Target], set[Target]]:
     """The targets with records, models or packs; and all on record, public tables' too."""
-    from hybridlat.estimate.lookup.models import family_heads  # heavy
+    from hybridlat.model.family.shipped import family_heads  # heavy
 
     measured = recorded(store)
     return measured, measured.union(*(head.targets for head in family_heads()))

@@ -17,13 +17,15 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models as folders
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.models import all_readable, model_folders
+from hybridlat.estimate.lookup.models import model_folders
 from hybridlat.estimate.lookup.named_target import recorded
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import outline
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import user_models_folder
 from hybridlat.schema import wire
+from hybridlat.schema.files import all_readable
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, Kind
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import LatencyStats, Store, packs
@@ -60,7 +62,7 @@ class TargetData:
         self._is_installed = models is None and elsewhere is None
         self.model_folders = model_folders(target) if models is None else models
         if elsewhere is not None:
-            own = folders.user_models_folder()
+            own = user_models_folder()
             self.model_folders = [f for f in self.model_folders if f.is_relative_to(own)]
         self.model_warnings: list[str] = []
         """Sentences about models that cannot be used."""

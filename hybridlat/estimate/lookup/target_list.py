@@ -12,6 +12,8 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.named_target import named_devices, newest_on_record
+from hybridlat.model.family.shipped import family_heads
+from hybridlat.schema.files import all_readable
 from hybridlat.schema.target import Device, Target, version_key
 from hybridlat.store import Store, packs
 
@@ -42,7 +44,7 @@ class TargetInfo:
 
 def gpus() -> list[Device]:
     """The data sheets of GPUs."""
-    sheets = models.all_readable(device_sheets.load, device_sheets.names())
+    sheets = all_readable(device_sheets.load, device_sheets.names())
     return [sheet for sheet in sheets if sheet.kind == "gpu"]
 
 
@@ -54,7 +56,7 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
     taken = set(map(str, named | opened))
     return [
         TargetInfo(name, FROM_SHEET, 0, 0, False, half_width_share=head.half_width_share(None))
-        for head in models.family_heads()
+        for head in family_heads()
         for device in gpus()
         for engine in head.engines
         for precision in sorted({task.precision for task in head.tasks})
@@ -96,7 +98,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         floor = noise if isinstance(noise, int | float) else None
         trained_on = rows if isinstance(rows, int) else None
         add(target, "model", noise_floor=floor, trained_on=trained_on)
-    for head in models.family_heads():
+    for head in family_heads():
         for target in sorted(head.targets):
             width, batches = head.half_width_share(target), head.batches.get(str(target))
             networks = head.networks(target)

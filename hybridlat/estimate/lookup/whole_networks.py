@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from hybridlat.engines import registry
+from hybridlat.errors import HybridlatError
+from hybridlat.model.family.shipped import timed_as
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, busiest, was_busy
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
@@ -125,15 +129,22 @@ def measured_networks(
     records = filter(tells_latency, store.measurements(target, "network"))
     latest = {r.signature: r for r in records if not was_busy(r.environment)}
     chosen: list[tuple[Breakdown, float, bool]] = []
-    breakdowns = store.breakdowns(target) if latest else ()
-    # A network imported again has two: the older one does not tell what it copies.
-    for breakdown in sorted(breakdowns, key=lambda b: "copied_bytes" not in b.labels):
+    breakdowns, rules = store.breakdowns(target) if latest else (), rules_of(target)
+    # A network imported again has two: the older one may hold cells of another release's rules.
+    for breakdown in sorted(breakdowns, key=lambda b: b.labels.get("lowering") != rules):
         record_of = latest.pop(breakdown.signature, None)
         if record_of is not None and record_of.latency_us is not None and len(chosen) < most:
             chosen.append((breakdown, record_of.latency_us, record_of.launch == "graph"))
     texts = store.signature_texts({key for one, *_ in chosen for key, _ in one.cells})
     known = [one for one in chosen if all(key in texts for key, _ in one[0].cells)]
     return [MeasuredNetwork.of(one, texts, us, is_replayed) for one, us, is_replayed in known]
+
+
+def rules_of(target: Target) -> str:
+    """How the target's networks fall into cells today; empty for an engine that is not known."""
+    with suppress(HybridlatError):
+        return registry.lowering_identity(timed_as(target))
+    return ""
 
 
 def from_records(records: Iterable[Measurement]) -> WholeLatency | None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.models import all_readable, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, measured_networks
 from hybridlat.estimate.predict import source
@@ -30,6 +29,7 @@ from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.model.model_files import reading
 from hybridlat.schema.estimate import OriginCode
+from hybridlat.schema.files import all_readable
 from hybridlat.schema.target import STRICT, Device, Target
 from hybridlat.store.packs import packs_for
 
@@ -194,7 +194,7 @@ def model_of(
                 model.trees[task].booster  # noqa: B018  reads it
         return model
 
-    return next(all_readable(read, shipped.folders(name, user_models_folder()), seen), None)
+    return next(all_readable(read, shipped.folders(name), seen), None)
 
 
 def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:

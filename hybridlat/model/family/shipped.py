@@ -21,10 +21,10 @@ from hybridlat.model.family.embedding import DESCRIPTORS, Embedding, Hyper
 from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.task_laws import WIDTHS, TaskGP, TaskTrees
 from hybridlat.model.family.tasks import Task, label_of
-from hybridlat.model.model_files import Arrays, hash_of, reading
-from hybridlat.schema.files import MOST_BYTES, listing, read_bytes
+from hybridlat.model.model_files import Arrays, hash_of, reading, user_models_folder
+from hybridlat.schema.files import MOST_BYTES, all_readable, listing, read_bytes
 from hybridlat.schema.plugins import shipped
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Target, version_key
 
 FAMILY_OF = {
     "paddle-tensorrt": "tensorrt",
@@ -80,10 +80,10 @@ def task_of(
     return Task(target.device, engine, precision, layout, usual, architecture=architecture)
 
 
-def folders(family: str, user_folder: Path) -> list[Path]:
+def folders(family: str) -> list[Path]:
     """Where models of a family lie, the user's own before the one shipped."""
     name = f"family_{family}"
-    each = (user_folder / name, shipped("models", name))
+    each = (user_models_folder() / name, shipped("models", name))
     return [folder for folder in each if listing(folder, _HEAD)]
 
 
@@ -157,6 +157,26 @@ def _head_of(folder: Path, data: bytes) -> FamilyHead:
     head = msgspec.convert(stated, FamilyHead, dec_hook=lambda _, body: np.array(body, np.float64))
     head.check()
     return head
+
+
+def family_head(name: str) -> FamilyHead | None:
+    """The head of an engine family: the user's own, else the shipped one, else nothing."""
+    return next(all_readable(FamilyHead.read, folders(name)), None)
+
+
+def family_heads() -> list[FamilyHead]:
+    """The head of every engine family that can be read."""
+    return [*filter(None, map(family_head, sorted({*FAMILY_OF.values()})))]
+
+
+def timed_as(target: Target) -> Target:
+    """The target as a family's timings of it were lowered: with their version where it has none."""
+    name = FAMILY_OF.get(target.engine)
+    if name is None or version_key(target.version):
+        return target
+    head = family_head(name)
+    version = task_of(target, head.tasks, head.seen).version if head else ""
+    return replace(target, runtime=f"{target.engine}-{version}") if version else target
 
 
 def save(model: FamilyModel, folder: Path) -> None:
