@@ -218,6 +218,10 @@ NET = "network,t\na,1\n"
         ),
         ("network,latency\na,1\n", "", "in its name.*it has network, latency;"),
         ("network,target\na,b\n", "", "no column of latencies"),
+        *(
+            (f"network,latency_ms,Size\na,1,{size}\nb,1,224\n", "", f"of megabytes: {size};")
+            for size in (45, 98, 171, 16)
+        ),
         ("network,Throughput\na,100\n", "", r"images_per_second.*of images, or of batches"),
         (
             "network,latency_ms,Unit\na,1,us\nb,1,ms\n",
@@ -474,6 +478,19 @@ MEASURED_ON = [
     ("device,power mode", "a,1,AGX Orin,MAXN", NANO, "orin-agx/tensorrt-8.6/fp16"),
     ("note,power_mode", "a,1,,10W", NANO, "orin-nano-10w/tensorrt-8.6/fp16"),
     ("device,power mode", "a,1,AGX Orin,0", NANO, "the power mode is not known: 0"),
+    # A part of a note that is another batch, size or target; longer phrases are of anything.
+    *(
+        (columns, f"a,1,{values},{note}", T4, expected)
+        for columns, values, expected, notes in (
+            ("batch,note", "4", "its note contradicts its columns", "batch 8|FP32|at bs=1|on V100"),
+            ("batch,note", "4", f"{T4}", "batch size 4. FP16|faster than FP32|V100 halves it|70W"),
+            ("device,note", "Orin Nano", "its note contradicts its columns", "7W|MAXN mode|A100"),
+            ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|PyTorch"),
+            ("size,note", "32", "its note contradicts its columns", "at 64x64|TensorRT 10.3|FP8"),
+            ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
+        )
+        for note in notes.split("|")
+    ),
     # A chip that several boards have.
     *(
         (column, f"a,1,{chip}{rest}", replace(T4, device=word), expected)

@@ -25,6 +25,10 @@ _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0
 _SHEETS = shipped_files("devices", ".toml")
 PARTS = ("device", "engine", "precision")  # of a target
 _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNORECASE)
+_NOTED = {
+    name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
+}
+_FACT = re.compile(_NOTED.pop("fact").pattern, re.IGNORECASE)
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -241,12 +245,46 @@ def board(device: str, default: Target | None) -> str:
     raise Refusal("several boards have this chip", value, "name it, or say which with --target")
 
 
+def refuse_note(note: str, target: Target, batch: int | None, size: Size | None) -> None:
+    """Refusal for a note a part of which is another batch, size or target than its row's.
+
+    A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
+    """
+    for part in re.split(r"[,;|()]\s*|\.\s+", note):
+        match = _FACT.fullmatch(part.strip())
+        fact = match["fact"] if match else ""
+        is_a = {name: form.fullmatch(fact) for name, form in _NOTED.items()}
+        mode = f"{names.MODES.sub('', target.device)} {fact}" if is_a["mode"] else ""
+        is_board = is_device(mode or fact)
+        device = names.device_name(board(mode or fact, target)) if is_board else ""
+        precision = fact.lower() if is_a["precision"] else ""
+        with suppress(TargetError):  # of FP8, which no target has
+            precision = precision and names.precision_name(precision)
+        engine = names.engine_name(fact) if is_a["engine"] else ""
+        is_other = bool(mode and device) and device != target.device
+        is_other |= bool(is_a["batch"]) and int(re.sub(r"\D", "", fact)) != (batch or 1)
+        is_other |= bool(is_a["size"] and size) and shape(fact)[1] != size
+        if {precision, target.precision} <= {"fp32", "tf32", "fp32-strict"}:
+            precision = ""  # under TensorRT FP32 is TF32
+        if is_other or _other(target, device, engine, precision):
+            own = f"{target}, batch {batch or 1}" + (f", {size[0]}x{size[1]}" if size else "")
+            fix = "correct the column or the note, or make it a label (--columns)"
+            raise Refusal("its note contradicts its columns", f"{note}; {own}", fix)
+
+
 def _agreeing(target: Target, *parts: str) -> Target:
     """A row's target; Refusal where another column says something else, not just more or less."""
+    if own := _other(target, *parts):
+        why = "the columns of the target contradict each other"
+        raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
+    return target
+
+
+def _other(target: Target, *parts: str) -> str:
+    """The first of a device, runtime and precision that is none of the target; empty for none."""
     for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
         words, others = set(own.split("-")), set(part.split("-"))
         is_other = others < words and own in _SHEETS  # a laptop's board, say
         if own and (is_other or not (words <= others or others <= words)):
-            why = "the columns of the target contradict each other"
-            raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
-    return target
+            return own
+    return ""

@@ -35,6 +35,8 @@ OBJECTIONS = [
     (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
     for reason, forms in _NAMES["objections"].items()
 ]
+_LEAST_SIDE, _SIDES = 24, (28, 227, 260, 299, 300, 331, 380, 500, 550, 1333, 1500)
+"""The least side of an image that networks are timed on, and sides beside 8 n and 8 n + 1."""
 STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
@@ -196,7 +198,18 @@ class Table:
                 raise StoreError(f"{path} has a second header in row {number}: {fix}")
 
     def refuse_lookalikes(self, path: Path) -> None:
-        """StoreError for an unread column that states a field which no other column does."""
+        """StoreError for an unread column that states a field which no other column does.
+
+        Also for a column ``size`` that may be of files: images rarely have such sides.
+        """
+        place = self.places.get("size", -1)
+        if place >= 0 and self.header[place].lower() == "size":
+            plain = [row[place] for row in self.rows if row[place : place + 1]]
+            numbers = [int(text) for text in plain if text.isdecimal()]
+            odd = [n for n in numbers if n < _LEAST_SIDE or (n % 8 > 1 and n not in _SIDES)]
+            if odd and "size" not in self.column_map.columns:
+                why = f"{path} has a column 'size' of pixels or of megabytes: {odd[0]}"
+                raise StoreError(f"{why}; name it input_size or size_mb")
         known = {*self.places, *self.column_map.constants}
         known |= {"precision", "engine", "version", "device"} if "target" in known else set()
         known |= {"size"} if "height" in known else set()

@@ -180,6 +180,8 @@ class _Row:
         facts: dict[str, Any] = {name: cells.truth(text) for name, text in stated.items() if text}
         if "launch" in facts:
             facts["launch"] = "graph" if facts["launch"] else "stream"
+        if labels.keys() - kept.keys() >= {"note"}:
+            cells.refuse_note(labels["note"], target, batch, size)
         names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
         return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
 
