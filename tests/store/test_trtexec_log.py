@@ -296,6 +296,13 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
     assert (row.latency_us, row.target.device) == (1230, "t4")
 
 
+HELD = """$ nvidia-smi -lgc 900
+GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
+# nvidia-smi -i 0 --lock-gpu-clocks=300,900
+# nvidia-smi -ac 5001,900
+Power limit for GPU 00000000:1E:00.0 was set to 50.00 W from 70.00 W."""
+
+
 def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     other = LOG_8.replace("net_a", "net_b").replace("1.23", "1.5").replace("times.json", "b.json")
     failed = LOG_8.replace("net_a", "net_c") + "&&&& FAILED TensorRT.trtexec\n"
@@ -304,11 +311,21 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     rows = [(row.where, row.names[0], row.latency_us) for row in read.rows]
     assert rows == [("a.log, line 2", "/nets/net_a", 1230), ("a.log, line 11", "/nets/net_b", 1500)]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
-    changed = "NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other
-    assert [run.power_mode for run in read_runs(changed)] == ["7W", "MAXN"]
-    at_the_end = LOG_8 + other + "NV Power Mode: 7W\n"
-    assert [run.power_mode for run in read_runs(at_the_end)] == ["7W", "7W"]
-    (tmp_path / "a.log").write_text(LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5"))
+    (tmp_path / "a.log").write_text("NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other)
+    modes = [run.power_mode for run in read_runs((tmp_path / "a.log").read_text())]
+    assert modes == ["7W", "MAXN"]
+    assert [run.power_mode for run in read_runs(LOG_8 + other + "NV Power Mode: 7W\n")] == [
+        "7W"
+    ] * 2
+    for word in HELD.splitlines():
+        first, second = read_runs(f"{word}\n{LOG_8}$ nvidia-smi -rgc\n{other}")
+        assert first.objection is not None and second.objection is None
+        assert first.objection.reason == "the GPU was held below its clock or power"
+    rate = "[I] Compute Clock Rate: 0.9 GHz\n"  # the highest, where a lock only steadies
+    for words in ("nvidia-smi -lgc 900\n", "jetson_clocks\n", "nvidia-smi -pl 70\n"):
+        assert read_runs(words + LOG_8 + rate)[0].objection is None
+    mixed = LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5")
+    (tmp_path / "a.log").write_text(mixed)
     (refusal,) = read_logs([tmp_path]).refused
     assert refusal.reason == "the log holds several runs of one command"
 

@@ -112,18 +112,27 @@ def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
-    printed = PRINTED["power_mode"].findall(text)
-    is_below = printed and not PRINTED["power_mode"].search(text, 0, starts[-1])
-    modes = printed[:1] if is_below else [""]  # below all runs it is theirs too
-    for before, start, end in zip([0, *starts], starts, [*starts[1:], len(text)], strict=False):
-        modes += PRINTED["power_mode"].findall(text, before, start)
-        log = replace(read_log(text[start:end], line), power_mode=modes[-1])
+    modes, clocks = (_above(name, text, starts) for name in ("power_mode", "locked"))
+    if not any(modes):  # below all runs it is theirs too
+        modes = _above("power_mode", text, [len(text)]) * len(starts)
+    for start, end, mode, lock in zip(starts, [*starts[1:], len(text)], modes, clocks, strict=True):
+        log = replace(read_log(text[start:end], line), power_mode=mode)
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
-        runs.append(replace(log, names=names, objection=log.objection or nameless))
+        objection = log.objection or trtexec_options.slowed(lock, log.clock_hz) or nameless
+        runs.append(replace(log, names=names, objection=objection))
         line += text.count("\n", start, end)
     return runs
+
+
+def _above(name: str, text: str, starts: Sequence[int]) -> list[str]:
+    """What is printed last above each run; empty for nothing."""
+    last, each = "", list[str]()
+    for before, start in zip([0, *starts], starts, strict=False):
+        last = [last, *PRINTED[name].findall(text, before, start)][-1]
+        each.append(last)
+    return each
 
 
 def read_log(text: str, lines_before: int = 0) -> TrtexecLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -30,6 +31,7 @@ _TITLED = [
     for title, name in _TABLE["titles"].items()
 ]
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
+_LOCKED_SHARE = 0.95  # of the GPU's clock: a lock above it steadies, and slows little
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 
 
@@ -80,6 +82,17 @@ def check(options: Mapping[str, str], text: str) -> None:
     run = options.get("shapes") or built
     if other := set(run.split(",")).difference((built or run).split(",")):
         raise Refusal("the engine is built for other sizes", min(other)[:80], "build it for these")
+
+
+def slowed(lock: str, clock_hz: float | None) -> Refusal | None:
+    """Why a run was not at the GPU's own clock: a lock in MHz, or its power in W of what it was."""
+    now, _, usual = lock.partition(" W from ")
+    least = float(usual) if usual else _LOCKED_SHARE * (clock_hz or math.inf) / 1e6
+    if not now or float(now) >= least:
+        return None
+    value = f"{lock} W" if usual else f"{now} MHz"
+    fix = "reset it (nvidia-smi -rgc, or -pl) and run again, or name a device of its own"
+    return Refusal("the GPU was held below its clock or power", value, fix)
 
 
 def kept(options: Mapping[str, str]) -> str:
