@@ -147,20 +147,7 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
     What no later operand and not the result names is summed at once. M, N and K are the largest
     pair's: what only the left names (or both, kept), what only the right names, what is summed.
     """
-    equation = str(attributes["equation"]).replace(" ", "")
-    left, has_result, result = equation.partition("->")
-    terms = left.split(",")
-    dots = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, read, strict=False)]
-    named = [_letters(term, count) for term, count in zip(terms, dots, strict=False)]
-    sizes: dict[str, int] = {}
-    for letters, shape in zip(named, read, strict=False):
-        for letter, size in zip(letters, shape, strict=True):
-            sizes[letter] = max(size, sizes.get(letter, 1))
-    most = max(dots)
-    if not has_result:
-        single = sorted(letter for letter in sizes if left.count(letter) == 1)
-        result = "..." * (most > 0) + "".join(single)
-    kept = _letters(result, most)
+    named, sizes, kept = _axes_of(str(attributes["equation"]), read)
 
     def size_of(letters: set[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
@@ -176,6 +163,31 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
         best = max(best, Product(rows, columns, size_of(summed), work), key=lambda p: p.flop)
         flop, whole = flop + work, (whole | right) & later
     return best._replace(flop=flop)
+
+
+def einsum_shape(equation: str, read: Sequence[Shape]) -> Shape:
+    """The shape of an Einsum's result: a size of 1 stretches to another operand's of its name."""
+    _, sizes, kept = _axes_of(equation, read)
+    return tuple([sizes[letter] for letter in kept])
+
+
+def _axes_of(
+    equation: str, read: Sequence[Shape]
+) -> tuple[list[list[str]], dict[str, int], list[str]]:
+    """The names of the axes of an Einsum's operands, their sizes, and the names of its result."""
+    left, has_result, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    dots = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, read, strict=False)]
+    named = [_letters(term, count) for term, count in zip(terms, dots, strict=False)]
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(named, read, strict=False):
+        for letter, size in zip(letters, shape, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    most = max(dots)
+    if not has_result:
+        single = sorted(letter for letter in sizes if left.count(letter) == 1)
+        result = "..." * (most > 0) + "".join(single)
+    return named, sizes, _letters(result, most)
 
 
 def _letters(term: str, dots: int) -> list[str]:
@@ -220,8 +232,9 @@ def _by_result(
             return _short_fourier(read, made, attributes)
         case "Det" | "Inverse":  # so many times n³ of n x n: LAPACK's counts (Working Note 41)
             return (2.0 if op == "Inverse" else 2 / 3) * math.prod(read[0]) * read[0][-1]
-        case "GridSample":  # linear: two FLOP for each corner of a cell
-            return 2.0 ** (len(read[0]) - 1) * results
+        case "GridSample":  # two FLOP for each point that is weighed, four a side where cubic
+            side = {"nearest": 1, "cubic": 4, "bicubic": 4}.get(str(attributes.get("mode")), 2)
+            return 2.0 * side ** (len(read[0]) - 2) * results
         case "RoiAlign":  # the same and the mean of samples, two each way where no ratio tells
             return 9.0 * (number(attributes, "sampling_ratio") or 2) ** 2 * results
         case "Col2Im":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of, named
+from hybridlat.graph.work import einsum_shape
 from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS, POOLS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
@@ -69,6 +70,10 @@ def results_of(
         _log.debug("strict inference objects: %s", objection)
     known = types_of((*model.graph.output, *model.graph.value_info))
     types = [known.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
+    operands = [type_.shape for each in inputs if (type_ := type_of(each))]
+    if node.op == "Einsum" and types[0] and len(operands) == len(inputs) and not objection:
+        (equation,) = [attribute.s.decode() for attribute in proto.attribute]
+        types = [TensorType(types[0].dtype, einsum_shape(equation, operands))]
     if node.op in _FURTHER:
         types[1:] = [type_ or type_of(inputs[_FURTHER[node.op]]) for type_ in types[1:]]
     if all(
@@ -93,6 +98,26 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
         )
     words = _WORDS.sub("", last_line(objection)) if objection else ""
     return ModelProto.FromString(made), words
+
+
+def rounded(node: FileNode, known: Mapping[str, Known]) -> dict[str, Known]:
+    """Scales of a Resize that give the sizes of ONNX Runtime, whose products are float32.
+
+    1.3 of 10 is 13 there, and 12 in the float64 of onnx: the next scale gives 13 in both.
+    """
+    type_, changed = type_of(known.get(node.inputs[0])), dict[str, Known]()
+    axes = next((a.ints for a in node.proto().attribute if a.name == "axes"), None)
+    for name in filter(None, node.inputs[1:]):
+        value, shape = known.get(name), type_.shape if type_ else ()
+        sizes = np.array([shape[axis] for axis in axes] if axes else shape, np.float32)
+        scales = value.array if isinstance(value, Value) else None
+        if scales is None or scales.dtype != np.float32 or scales.shape != sizes.shape:
+            continue  # a region, or the sizes themselves
+        is_less = np.floor(scales * sizes.astype(np.float64)) < np.floor(scales * sizes)
+        if is_less.any():
+            up = np.where(is_less, np.nextafter(scales, np.float32(np.inf)), scales)
+            changed[name] = Value.of_array(up)
+    return changed
 
 
 def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> None:

@@ -83,6 +83,8 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
     model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
     source.write_bytes(model.SerializeToString())
     types = runtime_types(str(source))
+    if any(node.op == "Einsum" for node in parsed.nodes):  # the engine infers no stretched sizes
+        types |= {name: network.types[name] for name in types.keys() & network.types.keys()}
     frame = Frame(opsets_of(model), {}, tuple(outputs), {})
     known: dict[str, Known] = {**types, **parsed.tensors}
     if not known.keys() >= made.keys():  # what the engine wrote out of a function of ONNX

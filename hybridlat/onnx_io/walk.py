@@ -15,7 +15,7 @@ from onnx import helper
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import SMALL_ELEMENTS
-from hybridlat.onnx_io.infer import results_of
+from hybridlat.onnx_io.infer import results_of, rounded
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
 from hybridlat.onnx_io.rebind import Rebinding
@@ -111,6 +111,8 @@ def walk(
             continue
         if rebinding is not None:
             node = rebinding.adapt(node, known)
+        if node.op in ("Resize", "Upsample"):
+            known.update(rounded(node, known))
         is_usual = not elsewhere and "" not in node.outputs
         made = () if is_usual else tuple([elsewhere.get(o, bool(o)) for o in node.outputs])
         key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))

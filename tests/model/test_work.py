@@ -138,6 +138,9 @@ def test_keys_of_the_past_packed_weights_and_butterflies_count() -> None:
     assert _flop("MatMulNBits", packed, (2, 10, 96), K=64, N=96) == 2 * 20 * 64 * 96
     assert _flop("DFT", [(4, 1024, 1)], (4, 1024, 2)) == 5 * 4 * 1024 * 10
     assert _flop("STFT", [(2, 4096, 1), (), (256,)], (2, 31, 129, 2)) == 5 * 62 * 256 * 8
+    grid = [(1, 8, 9, 9), (1, 5, 5, 2)], (1, 8, 5, 5)
+    each = [_flop("GridSample", *grid, mode=mode) for mode in ("nearest", "linear", "cubic")]
+    assert each == [2 * 200, 8 * 200, 32 * 200]
 
 
 def test_what_shapes_do_not_tell_is_unknown() -> None:

@@ -94,15 +94,21 @@ AS_ENGINES_RUN = """17; 2,256,1; y = STFT(x, step, window); (2, 4, 33, 2)
 12; 2,3,6; y = MaxPool<kernel_shape=[1], auto_pad="VALID", strides=[2], ceil_mode=1>(x); (2, 3, 3)
 13; 1,3,8,8; n,a,b,c,d = BatchNormalization(v,u,u,u,u)  f = Reshape(n,s) y = Conv(x,f); (1, 4, 6, 6)
 11; 2,3,6; y = ConvTranspose<strides=[2],auto_pad="SAME_UPPER",output_padding=[1]>(x, w); (2, 4, 12)
-7; 2,3,8,8; d, mask = Dropout(x)  y = Relu(d); (2, 3, 8, 8)"""
+7; 2,3,8,8; d, mask = Dropout(x)  y = Relu(d); (2, 3, 8, 8)
+13; 2,3,10; y = Resize<mode="nearest">(x, , up); (2, 3, 13)
+18; 2,3,10; y = Resize<axes=[0,1,2]>(x, , up); (2, 3, 13)
+9; 2,3,10; y = Upsample<mode="nearest">(x, up); (2, 3, 13)
+13; 1,3,3; y = Einsum<equation="bij,bkj->bik">(x, w); (3, 3, 4)
+13; 2,3,3; y = Einsum<equation="...j,kj">(x, one); (2, 3, 1)"""
 
 
 @pytest.mark.parametrize("row", AS_ENGINES_RUN.splitlines())
 def test_sizes_are_as_engines_run(row: str) -> None:
     opset, x, operator, y = row.split("; ")
     text = f"""g (float[{x}] x) => (float[a,b,c] y)
-      <int64 step = {{64}}, int64[4] s = {{4, 3, 3, 3}}> {{ {operator} }}"""
-    sizes = {"window": [64], "w": [3, 4, 3], "v": [1, 4, 27], "u": [4]}
+      <int64 step = {{64}}, int64[4] s = {{4, 3, 3, 3}}, float[3] up = {{1, 1, 1.3}}>
+      {{ {operator} }}"""
+    sizes = {"window": [64], "w": [3, 4, 3], "v": [1, 4, 27], "u": [4], "one": [1, 1]}
     network = read_network(model(text, {n: (1, dims) for n, dims in sizes.items()}, int(opset)))
     lowered = registry.lower(network, Target.parse("here/onnxruntime-1.31/fp32/1t")).network
     shapes = [n.types[n.outputs[0]].shape for n in (network, lowered)]
