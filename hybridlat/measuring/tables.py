@@ -213,7 +213,7 @@ def _shapes(
     none: tuple[str, tuple[int | None, ...]] = ("", (None,) * 4)
     tensor, sizes = next(((t, s) for t, s in inputs.items() if len(s) == 4), none)
     pixels, new = pixels_of(sizes), [batch or sizes[0] or 1, *sizes[1:]]
-    if new[pixels] == [*size]:
+    if [*size] in (new[pixels], new[pixels][::-1]):  # displays have their width first
         return {}
     new[pixels] = size
     bound = tuple([each for each in new if each is not None])

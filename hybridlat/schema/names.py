@@ -43,7 +43,7 @@ def device_name(raw: str, board: str = "") -> str:
         before, name = name, _as_read(name)
         if name == before:
             break
-    if re.fullmatch("(cuda|gpu|yes|no|true|false|none)?-?[0-9]*", name):
+    if re.fullmatch("(cuda|gpu|dla|yes|no|true|false|none)?-?[0-9]*", name):
         raise TargetError(f"{raw!r} names no device: write its model, as in t4")
     return name
 
@@ -150,7 +150,7 @@ def engine_name(raw: str, version: str = "") -> str:
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])(?!2trt)", r"\1 ", raw.strip().lower())
     beside = rf"(?<![a-z])({'|'.join(of['beside'])})[-_ :=v]*[0-9][0-9.]*"
     text, version = (re.sub(r"(?<=[0-9])[_,](?=[0-9])", ".", part) for part in (text, version))
-    text = re.sub(beside, " ", text)
+    text = re.sub(beside, " ", text).replace("_", " ")
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
     known = ((match, name) for form, name in of["patterns"] if (match := re.search(form, text)))
     match, name = next(known, (None, "-".join(word for word in words if word != "ngc")))
@@ -191,7 +191,7 @@ def refuse_version(engine: str, version: str) -> None:
 
 def precision_name(raw: str) -> str:
     """A precision as targets write it (``float16`` is fp16); TargetError names the choices."""
-    text = re.sub(r"[ _+]+", "-", raw.strip().lower())
+    text = re.sub(r"[ _+]+", "-", re.sub(r"^(torch|np|numpy|tf|jnp)\.", "", raw.strip().lower()))
     name = str(_table("precisions").get(text, text))
     if name not in PRECISIONS:
         raise TargetError(f"{raw!r} is not a precision: choose one of {', '.join(PRECISIONS)}")

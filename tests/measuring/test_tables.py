@@ -102,6 +102,9 @@ def test_sizes_are_bound(nets: Path) -> None:
     for name in ("free", "net-a"):
         (record,) = taken([row(name, batch=2, size=(48, 64))], nets)[0].measurements
         assert (record.labels["batch"], record.labels["size"]) == ("2", "48x64")
+    relu("wide", "1,3,48,64", nets)
+    (record,) = taken([row("wide", size=(64, 48))], nets)[0].measurements  # width first
+    assert record.labels["size"] == "48x64"
     same = [taken([row(name, size=(32, 32))], nets)[0] for name in ("free", "net-a")]
     assert same[0].measurements[0].signature == same[1].measurements[0].signature
 

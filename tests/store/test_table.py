@@ -418,6 +418,9 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         *((title, "137", "the row's run ended with an error") for title in ("rc", "exit_code")),
         *((title, cell, "the row is marked as none that counts")
           for title, cell in [("success", "False"), ("is_valid", "0"), ("measured", "no")]),
+        *((title, cell, "the figure is no inference in a steady state")
+          for title, cell in [("phase", "training"), ("mode", "fwd+bwd"), ("Run type", "cold")]),
+        ("Sparsity (%)", "50", "the row is of a DLA, or of sparse weights"),
         *((title, cell, "the latency is none that was measured")
           for title, cell in [("kind", "estimated"), ("source of it", "simulated")]),
         *((title, cell, "the figure is no median or mean of latencies")
@@ -465,6 +468,9 @@ MEASURED_ON = [
     ("engine,version", 'a,1,TensorRT,"8,6"', T4, f"{T4}"),
     ("engine", "a,1,ONNX Runtime 1.16 CUDAExecutionProvider", T4, "t4/onnxruntime-1.16/fp16"),
     ("engine", "a,1,PyTorch 2.1 + TensorRT 8.6", T4, "t4/torch-tensorrt-2.1/fp16"),
+    ("engine", "a,1,trt_fp16", T4, f"{T4}"),
+    ("precision", "a,1,torch.float16", T4, f"{T4}"),
+    ("accelerator", "a,1,DLA0", T4, "what it was measured on cannot be read: DLA0"),
     ("engine", "a,1,TensorRT 8.6 + TensorFlow", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
     ("engine", "a,1,TensorRT 8.6 (from PyTorch)", T4, f"{T4}"),
     *(
