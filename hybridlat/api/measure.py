@@ -154,7 +154,8 @@ def measure_on_host(
     data = TargetData(records[0].target if records else target, store)
     measured = {record.signature for record in records}
     reports = []
-    for (name, network), cells in zip(networks, draft.cells, strict=True):
+    for (name, network), item in zip(networks, draft.manifest()["breakdowns"], strict=True):
+        cells = dict(item["cells"])
         own = [record for record in records if record.labels.get("network") == name]
         known = len(cells.keys() - measured) if what != "network" else 0
         reports.append(_report(MeasureRequest(name, network), data, own, cells, known, began))

@@ -79,9 +79,9 @@ def recommend(
             newest = newest_on_record(target, known)
             session = Session(registry.ResolvedEngine(newest), newest, options, kept)
             with suppress(UnavailableError):  # an engine that is not here
-                if session.rules not in partitions:
-                    partitions[session.rules] = session.partition(opened)
-                sessions.append((session, partitions[session.rules]))
+                if (rules := session.partitioner.rules) not in partitions:
+                    partitions[rules] = session.partition(opened)
+                sessions.append((session, partitions[rules]))
         foresee(
             [
                 (law, cells_of(partition, confidence, opened.network))

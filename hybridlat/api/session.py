@@ -70,7 +70,7 @@ class Session:
         self._doubted = self._data.doubted() if engine.backend is not None else None
         self.data.user_networks = user_networks or {}
         self.surprising = surprising
-        self._partitioner = Partitioner(engine.target, store)
+        self.partitioner = Partitioner(engine.target, store)
 
     @property
     def data(self) -> TargetData:
@@ -94,11 +94,6 @@ class Session:
             return "the store cannot be written, so nothing is measured"
         return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
 
-    @property
-    def rules(self) -> str:
-        """What decides how networks fall into cells."""
-        return self._partitioner.rules
-
     def device_sheet(self) -> AbstractContextManager[object]:
         device = self.options.device
         if device is None:
@@ -117,11 +112,11 @@ class Session:
 
     def partition(self, opened: Opened) -> Partition:
         with self.device_sheet():  # the device decides what is fused
-            return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
+            return self.partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     def keep(self) -> None:
         """Cache what was worked out of networks for later processes."""
-        self._partitioner.keep()
+        self.partitioner.keep()
 
     def check(self) -> None:
         """TargetError where nothing is known of the target's device."""

@@ -224,15 +224,8 @@ def _import_rows(
 ) -> tuple[dict[str, Any], list[str]]:
     """Import whole networks of tables or logs; the JSON document, and what is said."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
-    refused, new = list(read.refused), ImportedRecords()
-    files, done = None if nets is None else tables.NetworkFiles(nets), 0
-    for imported, left_out in tables.take(read.rows, files):
-        new.signatures |= imported.signatures
-        new.measurements += imported.measurements
-        new.breakdowns += imported.breakdowns
-        refused += left_out
-        done += len(imported.measurements) + len(left_out)
-        shown.count(done, len(read.rows))
+    files = None if nets is None else tables.NetworkFiles(nets)
+    new, left_out = tables.take(read.rows, files, shown.count)
     shown.close()
     far = _far(opened, new)
     counts.update(asdict(replace(opened.add_all(new), read=len(new.measurements))))
@@ -243,7 +236,7 @@ def _import_rows(
         kept = f"rows that state another target than {default} are kept as they state it: "
         notes.append(kept + ", ".join(others))
     reasons: dict[tuple[str, str], list[Refusal]] = {}
-    for refusal in refused:
+    for refusal in (*read.refused, *left_out):
         reasons.setdefault((refusal.reason, refusal.fix), []).append(refusal)
     left = [
         {"reason": reason, "fix": fix, "rows": [[r.where, r.value] for r in rows]}

@@ -137,10 +137,9 @@ def lower(network: Network, target: Target) -> Lowered:
 
 def lower_quickly(network: Network, target: Target) -> Lowered:
     """The answer of :func:`lower`, by rules where they are known to hold for the engine."""
-    quick = getattr(_lowering(target), "lower_quickly", None)
-    if quick is None or network.left_out:
-        return lower(network, target)
-    lowered: Lowered = quick(network, target)
+    module = _lowering(target)
+    lower = module.lower if network.left_out else getattr(module, "lower_quickly", module.lower)
+    lowered: Lowered = lower(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 

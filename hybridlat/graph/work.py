@@ -234,7 +234,7 @@ def _by_result(
             return (2.0 if op == "Inverse" else 2 / 3) * math.prod(read[0]) * read[0][-1]
         case "GridSample":  # two FLOP for each point that is weighed, four a side where cubic
             side = {"nearest": 1, "cubic": 4, "bicubic": 4}.get(str(attributes.get("mode")), 2)
-            return 2.0 * side ** (len(read[0]) - 2) * results
+            return 2.0 * math.pow(side, len(read[0]) - 2) * results
         case "RoiAlign":  # the same and the mean of samples, two each way where no ratio tells
             return 9.0 * (number(attributes, "sampling_ratio") or 2) ** 2 * results
         case "Col2Im":

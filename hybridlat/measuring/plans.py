@@ -132,11 +132,6 @@ class Draft:
         self._texts |= {signature.hash: signature.text for signature in signatures}
         return [[key, count] for key, count in Counter(s.hash for s in signatures).items()]
 
-    @property
-    def cells(self) -> list[dict[str, int]]:
-        """How often each network holds each of its cells, by hash."""
-        return [dict(breakdown["cells"]) for breakdown in self._breakdowns]
-
     def manifest(self) -> dict[str, Any]:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
         body: dict[str, Any] = {

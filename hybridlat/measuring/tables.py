@@ -6,7 +6,7 @@ import filecmp
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -77,24 +77,21 @@ def plain_name(name: str) -> str:
 
 
 def take(
-    rows: Sequence[NetworkRow], files: NetworkFiles | None
-) -> Iterator[tuple[ImportedRecords, list[Refusal]]]:
-    """The rows as records, and those that come to nothing: one network at one size at a time."""
-    ordered = sorted(rows, key=lambda row: (*_network_of(row), str(row.target)))
-    for _, alike in itertools.groupby(ordered, _network_of):
-        imported, refused = ImportedRecords(), list[Refusal]()
-        network: _SizedNetwork | None = None
-        for row in alike:
-            try:
-                network = network or _SizedNetwork(row, files)
-                network.add(row, imported)
-            except Refusal as refusal:
-                refused.append(refusal.at(row.where))
-        yield imported, refused
-
-
-def _network_of(row: NetworkRow) -> tuple[object, ...]:
-    return row.names, row.batch or 0, row.size or (), tuple(sorted(row.shapes.items()))
+    rows: Sequence[NetworkRow], files: NetworkFiles | None, on_row: Callable[[int, int], None]
+) -> tuple[ImportedRecords, list[Refusal]]:
+    """The rows as records, and those that come to nothing; each network at one size in turn."""
+    imported, refused = ImportedRecords(), list[Refusal]()
+    network: _SizedNetwork | None = None
+    ordered = sorted(rows, key=lambda row: (*row.sized, str(row.target)))
+    for done, row in enumerate(ordered, 1):
+        try:
+            if network is None or network.sized != row.sized:
+                network = _SizedNetwork(row, files)
+            network.add(row, imported)
+        except Refusal as refusal:
+            refused.append(refusal.at(row.where))
+        on_row(done, len(rows))
+    return imported, refused
 
 
 class _SizedNetwork:
@@ -105,7 +102,7 @@ class _SizedNetwork:
             fix = "give the folder of ONNX files with --nets"
             raise Refusal("the network's ONNX file is needed", row.names[0], fix)
         file = files.find(row.names)
-        self.name = file.stem
+        self.name, self.sized = file.stem, row.sized
         self.network, self.precision = network, _ = _network_at(file, row)
         self.layers = [sign_part(network, (i,))[0] for i in range(len(network.nodes))]
         self.hash = sign(network).hash

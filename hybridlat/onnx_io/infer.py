@@ -105,19 +105,14 @@ def rounded(node: FileNode, known: Mapping[str, Known]) -> dict[str, Known]:
 
     1.3 of 10 is 13 there, and 12 in the float64 of onnx: the next scale gives 13 in both.
     """
-    type_, changed = type_of(known.get(node.inputs[0])), dict[str, Known]()
-    axes = next((a.ints for a in node.proto().attribute if a.name == "axes"), None)
-    for name in filter(None, node.inputs[1:]):
-        value, shape = known.get(name), type_.shape if type_ else ()
-        sizes = np.array([shape[axis] for axis in axes] if axes else shape, np.float32)
-        scales = value.array if isinstance(value, Value) else None
-        if scales is None or scales.dtype != np.float32 or scales.shape != sizes.shape:
-            continue  # a region, or the sizes themselves
-        is_less = np.floor(scales * sizes.astype(np.float64)) < np.floor(scales * sizes)
-        if is_less.any():
-            up = np.where(is_less, np.nextafter(scales, np.float32(np.inf)), scales)
-            changed[name] = Value.of_array(up)
-    return changed
+    type_, value = type_of(known.get(node.inputs[0])), known.get(node.inputs[-1])
+    scales = value.array if isinstance(value, Value) else None
+    if type_ is None or scales is None or scales.dtype != np.float32:
+        return {}  # the sizes themselves
+    sizes = np.array(type_.shape if len(scales) == len(type_.shape) else 1, np.float32)
+    is_less = np.floor(scales * sizes.astype(np.float64)) < np.floor(scales * sizes)
+    up = np.where(is_less, np.nextafter(scales, np.float32(np.inf)), scales)
+    return {node.inputs[-1]: Value.of_array(up)} if is_less.any() else {}
 
 
 def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> None:

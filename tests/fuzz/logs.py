@@ -58,12 +58,12 @@ def _networks() -> tables.NetworkFiles:
 def attempt(label: str, data: Files, folder: Path) -> str:
     """Import the folder: what comes in is a latency, of two owners' sound logs on their device."""
     write(folder, data)
-    read, records = read_logs([folder], None, tables.board_of), []
+    read = read_logs([folder], None, tables.board_of)
+    imported, refused = tables.take(read.rows, _networks(), lambda *_: None)
+    records = imported.measurements
+    read.refused.extend(refused)
     with Store("sqlite://") as store:
-        for imported, refused in tables.take(read.rows, _networks()):
-            store.add_all(imported)
-            records += imported.measurements
-            read.refused.extend(refused)
+        store.add_all(imported)
         if store.check():
             return "wrong store"
     for record in records:

@@ -488,11 +488,11 @@ MEASURED_ON = [
     *(
         (columns, f"a,1,{values},{note}", T4, expected)
         for columns, values, expected, notes in (
-            ("batch,note", "4", "its note contradicts its columns", "batch 8|FP32|at bs=1|on V100"),
+            ("batch,note", "4", "contradict", "batch 8|FP32|at bs=1|on V100"),
             ("batch,note", "4", f"{T4}", "batch size 4. FP16|faster than FP32|V100 halves it|70W"),
-            ("device,note", "Orin Nano", "its note contradicts its columns", "7W|MAXN mode|A100"),
+            ("device,note", "Orin Nano", "contradict", "7W|MAXN mode|A100"),
             ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|PyTorch"),
-            ("size,note", "32", "its note contradicts its columns", "at 64x64|TensorRT 10.3|FP8"),
+            ("size,note", "32", "contradict", "at 64x64|TensorRT 10.3|BF16"),
             ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
         )
         for note in notes.split("|")

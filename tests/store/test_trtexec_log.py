@@ -296,11 +296,10 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
     assert (row.latency_us, row.target.device) == (1230, "t4")
 
 
-HELD = """$ nvidia-smi -lgc 900
+LOCKED = """$ nvidia-smi -lgc 900
 GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900
-# nvidia-smi -ac 5001,900
-Power limit for GPU 00000000:1E:00.0 was set to 50.00 W from 70.00 W."""
+# nvidia-smi -ac 5001,900"""
 
 
 def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
@@ -317,10 +316,10 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     assert [run.power_mode for run in read_runs(LOG_8 + other + "NV Power Mode: 7W\n")] == [
         "7W"
     ] * 2
-    for word in HELD.splitlines():
+    for word in LOCKED.splitlines():
         first, second = read_runs(f"{word}\n{LOG_8}$ nvidia-smi -rgc\n{other}")
         assert first.objection is not None and second.objection is None
-        assert first.objection.reason == "the GPU was held below its clock or power"
+        assert first.objection.reason == "the GPU's clock was locked below its own"
     rate = "[I] Compute Clock Rate: 0.9 GHz\n"  # the highest, where a lock only steadies
     for words in ("nvidia-smi -lgc 900\n", "jetson_clocks\n", "nvidia-smi -pl 70\n"):
         assert read_runs(words + LOG_8 + rate)[0].objection is None

@@ -19,7 +19,7 @@ LEAST_US, MOST_US = 1e-3, 1e12
 """No latency is below a nanosecond or above eleven days."""
 _CHANNELS = (1, 3, 4)
 _LONGEST_VALUE = 200  # letters; a cell has any number
-_LONGEST_SIDE = 16384  # of an image: a number alone may count pixels or parameters
+LONGEST_SIDE = 16384  # of an image: a number alone may count pixels or parameters
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _SHEETS = shipped_files("devices", ".toml")
@@ -28,7 +28,6 @@ _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNOR
 _NOTED = {
     name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
 }
-_FACT = re.compile(_NOTED.pop("fact").pattern, re.IGNORECASE)
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -151,7 +150,7 @@ def shape(text: str) -> tuple[int | None, Size]:
     comma = r"\s*,\s*|" if bare != text.strip() else r"\s*,\s+|"
     parts = re.split(rf"{comma}\s*[x×*]\s*|\s+", bare, flags=re.IGNORECASE)
     numbers = [int(n) for n in parts if re.fullmatch("[0-9]{1,9}", n)]
-    if len(numbers) != len(parts) or len(numbers) > 4 or not 0 < min(numbers) <= _LONGEST_SIDE:
+    if len(numbers) != len(parts) or len(numbers) > 4 or not 0 < min(numbers) <= LONGEST_SIDE:
         raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
     batch = numbers.pop(0) if len(numbers) == 4 else None
     if len(numbers) == 3:
@@ -251,40 +250,27 @@ def refuse_note(note: str, target: Target, batch: int | None, size: Size | None)
     A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
     """
     for part in re.split(r"[,;|()]\s*|\.\s+", note):
-        match = _FACT.fullmatch(part.strip())
+        match = _NOTED["fact"].fullmatch(part.strip())
         fact = match["fact"] if match else ""
-        is_a = {name: form.fullmatch(fact) for name, form in _NOTED.items()}
-        mode = f"{names.MODES.sub('', target.device)} {fact}" if is_a["mode"] else ""
-        is_board = is_device(mode or fact)
-        device = names.device_name(board(mode or fact, target)) if is_board else ""
-        precision = fact.lower() if is_a["precision"] else ""
-        with suppress(TargetError):  # of FP8, which no target has
-            precision = precision and names.precision_name(precision)
-        engine = names.engine_name(fact) if is_a["engine"] else ""
-        is_other = bool(mode and device) and device != target.device
-        is_other |= bool(is_a["batch"]) and int(re.sub(r"\D", "", fact)) != (batch or 1)
-        is_other |= bool(is_a["size"] and size) and shape(fact)[1] != size
-        if {precision, target.precision} <= {"fp32", "tf32", "fp32-strict"}:
-            precision = ""  # under TensorRT FP32 is TF32
-        if is_other or _other(target, device, engine, precision):
-            own = f"{target}, batch {batch or 1}" + (f", {size[0]}x{size[1]}" if size else "")
-            fix = "correct the column or the note, or make it a label (--columns)"
-            raise Refusal("its note contradicts its columns", f"{note}; {own}", fix)
+        is_a = {name: bool(form.fullmatch(fact)) for name, form in _NOTED.items()}
+        device = f"{names.MODES.sub('', target.device)} {fact}" if is_a["mode"] else fact
+        stated = {name: fact for name in ("engine", "precision") if is_a[name]}
+        stated |= {"device": board(device, target)} if is_device(device) else {}
+        other = target_of(stated, target)
+        _agreeing(target, other.device, other.runtime, other.precision)
+        is_other = is_a["batch"] and int(re.sub(r"\D", "", fact)) != (batch or 1)
+        is_other |= is_a["size"] and size is not None and shape(fact)[1] != size
+        if is_other or (is_a["mode"] and other.device != target.device):
+            own = f"{note} beside {target.device}, batch {batch or 1}, size {size or 'of the file'}"
+            raise Refusal("the row contradicts itself", own, "correct one of them")
 
 
 def _agreeing(target: Target, *parts: str) -> Target:
     """A row's target; Refusal where another column says something else, not just more or less."""
-    if own := _other(target, *parts):
-        why = "the columns of the target contradict each other"
-        raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
-    return target
-
-
-def _other(target: Target, *parts: str) -> str:
-    """The first of a device, runtime and precision that is none of the target; empty for none."""
     for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
         words, others = set(own.split("-")), set(part.split("-"))
         is_other = others < words and own in _SHEETS  # a laptop's board, say
         if own and (is_other or not (words <= others or others <= words)):
-            return own
-    return ""
+            why = "the columns of the target contradict each other"
+            raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
+    return target

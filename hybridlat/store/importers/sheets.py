@@ -35,8 +35,7 @@ OBJECTIONS = [
     (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
     for reason, forms in _NAMES["objections"].items()
 ]
-_LEAST_SIDE, _SIDES = 24, (28, 227, 260, 299, 300, 331, 380, 500, 550, 1333, 1500)
-"""The least side of an image that networks are timed on, and sides beside 8 n and 8 n + 1."""
+_SIDES = {*_NAMES["sides"]["odd"], *range(32, cells.LONGEST_SIDE, 8), *range(65, 2048, 8)}
 STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
@@ -202,12 +201,10 @@ class Table:
 
         Also for a column ``size`` that may be of files: images rarely have such sides.
         """
-        place = self.places.get("size", -1)
+        place = -1 if "size" in self.column_map.columns else self.places.get("size", -1)
         if place >= 0 and self.header[place].lower() == "size":
-            plain = [row[place] for row in self.rows if row[place : place + 1]]
-            numbers = [int(text) for text in plain if text.isdecimal()]
-            odd = [n for n in numbers if n < _LEAST_SIDE or (n % 8 > 1 and n not in _SIDES)]
-            if odd and "size" not in self.column_map.columns:
+            plain = [cell for row in self.rows for cell in row[place : place + 1]]
+            if odd := [text for text in plain if text.isdecimal() and int(text) not in _SIDES]:
                 why = f"{path} has a column 'size' of pixels or of megabytes: {odd[0]}"
                 raise StoreError(f"{why}; name it input_size or size_mb")
         known = {*self.places, *self.column_map.constants}

@@ -54,6 +54,11 @@ class NetworkRow:
     typed: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def sized(self) -> tuple[object, ...]:
+        """The network at its sizes, as far as the row tells: equal ones are read once."""
+        return self.names, self.batch or 0, self.size or (), tuple(sorted(self.shapes.items()))
+
 
 @dataclass(frozen=True)
 class Rows:

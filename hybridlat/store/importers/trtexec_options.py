@@ -84,15 +84,12 @@ def check(options: Mapping[str, str], text: str) -> None:
         raise Refusal("the engine is built for other sizes", min(other)[:80], "build it for these")
 
 
-def slowed(lock: str, clock_hz: float | None) -> Refusal | None:
-    """Why a run was not at the GPU's own clock: a lock in MHz, or its power in W of what it was."""
-    now, _, usual = lock.partition(" W from ")
-    least = float(usual) if usual else _LOCKED_SHARE * (clock_hz or math.inf) / 1e6
-    if not now or float(now) >= least:
+def slowed(lock_mhz: str, clock_hz: float | None) -> Refusal | None:
+    """Why a run below a lock of the GPU's clock is no plain one; None near its own clock."""
+    if not lock_mhz or float(lock_mhz) * 1e6 > _LOCKED_SHARE * (clock_hz or math.inf):
         return None
-    value = f"{lock} W" if usual else f"{now} MHz"
-    fix = "reset it (nvidia-smi -rgc, or -pl) and run again, or name a device of its own"
-    return Refusal("the GPU was held below its clock or power", value, fix)
+    fix = "reset it (nvidia-smi -rgc) and run again, or name a device of its own"
+    return Refusal("the GPU's clock was locked below its own", f"{lock_mhz} MHz", fix)
 
 
 def kept(options: Mapping[str, str]) -> str:
