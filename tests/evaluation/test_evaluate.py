@@ -157,7 +157,7 @@ def test_our_model_alone_is_not_fitted_twice(tmp_path: Path, fits: list[list[str
 
 
 def test_what_cannot_be_judged_is_said(store_url: str) -> None:
-    with pytest.raises(InputError, match="'luck' is not a baseline"):
+    with pytest.raises(InputError, match=r"'luck' is not a baseline.*wave_model"):
         _judge(store_url, baselines=["luck"])
     with pytest.raises(InputError, match="none of the 1 networks"):
         _judge(store_url, baselines=[], networks=["nope"])

@@ -71,16 +71,21 @@ def test_the_contract_on_whole_networks(name: str) -> None:
     assert np.sqrt(np.mean((made / problem.latencies_us[test] - 1) ** 2)) < 1.0
 
 
+def test_forests_are_grown_to_the_end_where_they_are_judged() -> None:
+    cells = Sums.of_networks([table_of_texts([text], [1]) for text in TEST])
+    every, some = (baselines.load("kernel_forest")(DEVICE, "fp32") for _ in range(2))
+    some.judged_ops = cells.kernels.met_ops()[:1]
+    for baseline in (every, some):
+        baseline.fit(of_networks(40))
+    is_judged = cells.kernels.codes(some.judged_ops) == 0
+    np.testing.assert_array_equal(some.predict(cells) == every.predict(cells), is_judged)
+
+
 @pytest.mark.parametrize("name", baselines.names())
 def test_nothing_to_learn_from_is_an_error(name: str) -> None:
     lost = Problem(Sums.of_texts(TEST), np.full(len(TEST), np.nan), tuple(TEST))
     with pytest.raises(InputError):
         fitted(name, lost)
-
-
-def test_an_unknown_baseline_gives_the_choices() -> None:
-    with pytest.raises(InputError, match="wave_model"):
-        baselines.load("oracle")
 
 
 def test_the_wave_model_explains_a_staircase_from_few_rows() -> None:

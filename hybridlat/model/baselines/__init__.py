@@ -102,11 +102,13 @@ class Baseline(abc.ABC):
 
     ``units`` says which sums it is given, at fit and at predict: ``cell``s of the lowered network,
     unfused ``layer``s of the file, whole ``network``s, or ``layered network``s: unfused ones. Where
-    it has cells or layers, a network's latency is the sum over them.
+    it has cells or layers, a network's latency is the sum over them. ``judged_ops`` are the
+    operators of what will be predicted, so that none is learned in vain; None means all.
     """
 
     name: ClassVar[str]
     units: ClassVar[tuple[Unit, ...]] = ("cell",)
+    judged_ops: tuple[str, ...] | None = None
 
     def __init__(self, device: Device, precision: str, seed: int = 0) -> None:
         self.device = device

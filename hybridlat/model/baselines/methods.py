@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import statistics
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -169,37 +168,36 @@ class KernelForest(Baseline):
     units: ClassVar[tuple[Unit, ...]] = ("cell", "network")
 
     def fit(self, problem: Problem) -> None:
-        known = problem.usable()
-        sums, truth = known.sums, known.latencies_us
-        self._trees, self._least_rows, rounds = (30, 5, 2) if sums.whole else (60, 1, 3)
-        self._forests: dict[str, Any] = {}
-        start = self._start(sums)
-        self._scale = float(np.exp(np.median(np.log(truth / sums.total(start)))))
-        guess = start * self._scale if sums.whole else start
-        owner, kinds = sums.kernels.cell, sums.kernels.met_ops()
-        # A kernel alone in its sum has the same part in every round, and so has such a kind.
-        beside = sums.whole | (np.bincount(owner, minlength=len(sums))[owner] > 1)
-        shared = {kind for kind in kinds if beside[sums.kernels.codes([kind]) == 0].any()}
-        for turn in range(rounds if shared else 1):
-            guess = self._kernels_us(sums) if turn else guess
-            part = np.log(guess / sums.total(guess)[owner] * truth[owner])
-            self._forests |= self._grown(sums, part, sorted(shared) if turn else kinds)
-
-    def _start(self, sums: Sums) -> Array:
-        return sums.view(self.device, self.precision).roofline_us + (4.0 if sums.whole else 1.0)
-
-    def _grown(self, sums: Sums, log_us: Array, kinds: Sequence[str]) -> dict[str, Any]:
         check_installed(f"the baseline {self.name}")
         from sklearn.ensemble import RandomForestRegressor
 
         shape = {"min_samples_leaf": 2, "max_features": 0.6, "n_jobs": 1}
-        forests = {}
-        for kind in kinds:
-            mine = sums.kernels.codes([kind]) == 0
-            if mine.sum() >= self._least_rows:
-                forest = RandomForestRegressor(self._trees, random_state=self.seed, **shape)
-                forests[kind] = forest.fit(sums.kernels.values[mine][:, _PLAIN], log_us[mine])
-        return forests
+        known = problem.usable()
+        sums, truth = known.sums, known.latencies_us
+        self._forests: dict[str, Any] = {}
+        start, owner, kinds = self._start(sums), sums.kernels.cell, sums.kernels.met_ops()
+        self._scale = float(np.exp(np.median(np.log(truth / sums.total(start)))))
+        guess = start * self._scale
+        beside = sums.whole | (np.bincount(owner, minlength=len(sums))[owner] > 1)
+        shared = tuple(k for k in kinds if beside[sums.kernels.codes([k]) == 0].any())
+        judged = kinds if self.judged_ops is None else self.judged_ops
+        # To divide a sum takes fewer trees than to predict a kernel.
+        least_rows, rounds = 1, [(20, shared), (20, shared), (60, judged)]
+        if sums.whole:
+            least_rows, rounds = 5, [(30, shared), (30, judged)]
+        for turn, (trees, grown) in enumerate(rounds):
+            # A kernel of another kind is alone in its sum: its part is all, whatever is guessed.
+            guess = np.nan_to_num(self._kernels_us(sums), nan=1.0) if turn else guess
+            part = np.log(guess / sums.total(guess)[owner] * truth[owner])
+            for kind in grown:
+                mine = sums.kernels.codes([kind]) == 0
+                if mine.sum() >= least_rows:
+                    forest = RandomForestRegressor(trees, random_state=self.seed, **shape)
+                    rows = sums.kernels.values[mine][:, _PLAIN]
+                    self._forests[kind] = forest.fit(rows, part[mine])
+
+    def _start(self, sums: Sums) -> Array:
+        return sums.view(self.device, self.precision).roofline_us + (4.0 if sums.whole else 1.0)
 
     def _kernels_us(self, sums: Sums) -> Array:
         kernels = sums.kernels
