@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -38,21 +39,10 @@ def test_a_system_s_library_is_found(
     lib.mkdir(parents=True)
     (lib / "libxgboost.so").write_bytes(b"")
     monkeypatch.setattr("sys.base_prefix", str(tmp_path / "prefix"))
-    opened: list[str] = []
-
-    class Library:
-        class XGBGetLastError:
-            restype = None
-
-    library: object = Library()
-
-    def load(path: str) -> object:
-        opened.append(path)
-        return library
-
+    load = Mock()
     monkeypatch.setattr(ctypes, "CDLL", load)
-    assert xgboost_trees._library() is library
-    assert opened == [str(lib / "libxgboost.so")]
+    assert xgboost_trees._library() is load.return_value
+    load.assert_called_once_with(str(lib / "libxgboost.so"))
 
 
 @pytest.mark.parametrize("finder", [None, "raise SystemError", "find_lib_path = 1", "def ("])
