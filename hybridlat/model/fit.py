@@ -148,7 +148,7 @@ class _Fit:
         self.table = Table(self.rows, self.weights, self.seed)
         kernel_us = self._shared_out(np.zeros(len(self.rows)))
         if kernels.max() > 1:
-            kernel_us = self._apportioned(together == 1)
+            kernel_us = self._apportioned(kernel_us, together == 1)
         self.values = np.log(kernel_us / self.base) - self.prior
         self.smooths = len(self.rows) < _MANY_ROWS
         names = enumerate(feature_names(self.ops) if self.smooths else ())
@@ -164,13 +164,12 @@ class _Fit:
         total = np.bincount(self.cells.cell, kernel_us, self.cells.cells)
         return kernel_us * (self.truth / total)[self.cells.cell]
 
-    def _apportioned(self, alone: Rows) -> Array:
-        """Latency of every kernel, where only the sums of some cells are known.
+    def _apportioned(self, kernel_us: Array, alone: Rows) -> Array:
+        """Latency of every kernel from a first division, where some cells' sums alone are known.
 
         In rounds: rough trees learn from the division so far (first from kernels measured
         ``alone``, if there are enough) and divide again, each fold by trees that have not seen it.
         """
-        kernel_us = self._shared_out(np.zeros(len(self.rows)))
         for turn in range(4):
             values = np.log(kernel_us / self.base) - self.prior
             first = turn == 0 and alone.sum() >= LEAST_ROWS
