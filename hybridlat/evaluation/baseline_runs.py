@@ -22,7 +22,7 @@ from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema.target import Target
-from hybridlat.schema.workers import OnMessage, steady_fits
+from hybridlat.schema.workers import OnMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,6 @@ def evaluate_baselines(
     return results
 
 
-@steady_fits()
 def _fit_and_predict(
     kind: type[Baseline], problem: Problem, split: Split, places: Places, config: FitConfig
 ) -> tuple[NDArray[np.float64], float]:

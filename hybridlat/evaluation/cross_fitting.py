@@ -52,13 +52,18 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
     """The function's answer to each call, in order, by as many processes as joblib is set to."""
     import joblib
 
-    jobs = (joblib.delayed(function)(*arguments) for arguments in calls)
+    jobs = (joblib.delayed(_steadily)(function, *arguments) for arguments in calls)
     # joblib warns of answers that are not taken to their end.
     parallel = workers.parallel(
         workers.count_of(None), return_as="generator", pre_dispatch="n_jobs"
     )
     with workers.safe_path():
         return iter(parallel(jobs))
+
+
+@steady_fits()
+def _steadily(function: Callable[..., Any], *arguments: object) -> Any:
+    return function(*arguments)
 
 
 def device_of(target: Target, store: Store) -> Device:
@@ -148,7 +153,6 @@ def cross_fit(
     return CrossFitted(folds, models, by_name, predict_ms, of_all)
 
 
-@steady_fits()
 def _fit_fold(
     dataset: Dataset, members: Sequence[WholeNetwork], forbidden: Collection[str], config: FitConfig
 ) -> tuple[CellModel, list[HeldOutNetwork], float]:

@@ -52,7 +52,7 @@ from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.fit import FitConfig
-from hybridlat.schema.workers import OnMessage, steady_fits
+from hybridlat.schema.workers import OnMessage
 
 SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2
@@ -80,7 +80,7 @@ def evaluate_networks(
     plainly = ModelOnly.name in names
     fitted = cross_fit(dataset, networks, config, fold_of, (), on_message, plainly)
     calls = ((fitted.others(fold), config.confidence) for fold in fitted.folds)
-    compositions = zip(fitted.folds.values(), at_once(_composition, calls), strict=True)
+    compositions = zip(fitted.folds.values(), at_once(fit_composition, calls), strict=True)
     pairs = [(fitted.held_out[n.name], made) for members, made in compositions for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     known = _states(pairs, gates)
@@ -106,12 +106,6 @@ def evaluate_networks(
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
         cell_errors=_cell_errors(fitted.held_out.values()),
     )
-
-
-@steady_fits()
-def _composition(networks: Sequence[HeldOutNetwork], confidence: float) -> Composition:
-    """In a worker, perhaps."""
-    return fit_composition(networks, confidence)
 
 
 def _cell_errors(networks: Iterable[HeldOutNetwork]) -> dict[str, list[float]]:
@@ -250,7 +244,6 @@ def evaluate_cells(
     )
 
 
-@steady_fits()
 def _trial(
     problem: Problem, config: FitConfig, size: int
 ) -> tuple[Places, list[int], CellModel, list[CellLatency], float]:
