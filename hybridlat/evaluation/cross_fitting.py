@@ -84,7 +84,8 @@ def fit_without(
     latencies_us = np.array([cell.latency_us for _, cell in chosen])
     texts = [cell.text for _, cell in chosen]
     noise = None if plainly else [cell.spread_share for _, cell in chosen]
-    return fit.fit_model(texts, latencies_us, [group for group, _ in chosen], config, noise)
+    groups_of = [group for group, _ in chosen]
+    return fit.fit_model(texts, latencies_us, groups_of, config, noise, is_judged=not plainly)
 
 
 def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldOutNetwork:

@@ -108,7 +108,6 @@ def gone(*_: object, **__: object) -> None:
 
 def made_store(folder: Path, *, networks: int, sweep: int, poisoned: bool = False) -> str:
     """A filled store in ``folder``; its URL."""
-    store = Store(folder / "store.db")
-    with store:
+    with Store(folder / "store.db") as store:
         fill(store, networks, sweep, poisoned)
     return store.url
