@@ -22,6 +22,7 @@ from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError, UnavailableError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import KINDS, contracts, kind_of
+from hybridlat.schema.names import engine_text
 from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import PRECISIONS, Target
@@ -265,7 +266,7 @@ def precision_notes(requested: Target, precision: str, stated: str) -> list[str]
         why = f"computes in the precision of the file, which is {precision}"
         if answered.precision != precision:
             why = f"computes a file in {precision} in {answered.precision}"
-        notes.append(f"{requested.engine} {why}: this is {answered}, not {requested}")
+        notes.append(f"{engine_text(requested.engine)} {why}: this is {answered}, not {requested}")
     elif precision == "int8" and requested.precision != "int8":
         notes.append(
             f"the file is quantised, and {requested} computes all of it in {requested.precision}: "

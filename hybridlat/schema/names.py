@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from hybridlat.errors import TargetError
 from hybridlat.schema.plugins import shipped_table
-from hybridlat.schema.target import PRECISIONS, Target, version_key
+from hybridlat.schema.target import PRECISIONS, VERSION, Target, version_key
 
 _MEMORY_OR_FORM = re.compile(r"[0-9]+gb|pcie|pci|sxm[0-9]?|sxm2e|gddr[5-7]x?|hbm[23]e?")
 _MOST_LETTERS = 500
@@ -167,6 +167,12 @@ def engine_name(raw: str, version: str = "") -> str:
     return f"{name}-{numbers}"
 
 
+def engine_text(runtime: str) -> str:
+    """A target's runtime as people write it: ``onnxruntime-1.31`` is ONNX Runtime 1.31."""
+    engine = VERSION.sub("", runtime)
+    return f"{_table('written').get(engine, engine)} {runtime[len(engine) + 1 :]}".rstrip()
+
+
 _CONTAINER = re.compile(r"(1[7-9]|[2-9][0-9])\.(0[1-9]|1[0-2])(\.[0-9]+)?")
 _MOST_AHEAD = 20
 
@@ -180,11 +186,11 @@ def refuse_version(engine: str, version: str) -> None:
     most = 0 if major == newest + 1 else last.get(major, -1 - _MOST_AHEAD)
     if minor <= most + (_MOST_AHEAD if major >= newest else 0):
         return
-    known = f"the newest known is {newest}.{last[newest]}"
+    known, name = f"the newest known is {newest}.{last[newest]}", engine_text(engine)
     if _CONTAINER.fullmatch(version):
-        known = f"{version} is a container's year and month: write the version of {engine} in it"
+        known = f"{version} is a container's year and month: write the version of {name} in it"
     raise TargetError(
-        f"{engine}-{version} names no version of {engine}: {known}, or leave it out for the newest "
+        f"{engine}-{version} names no version of {name}: {known}, or leave it out for the newest "
         "on record"
     )
 

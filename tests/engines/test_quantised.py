@@ -166,7 +166,7 @@ def test_an_engine_that_computes_half_precision_in_fp32_answers_under_that(preci
     half = replace(single, precision=precision)
     assert not registry.can_measure(half) and half not in registry.same_cell_targets(single)
     (note,) = precision_notes(half, precision, precision)
-    assert note == f"openvino computes a file in {precision} in fp32: this is {single}, not {half}"
+    assert note == f"OpenVINO computes a file in {precision} in fp32: this is {single}, not {half}"
 
 
 LINEAR = "{ xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z) STEPS y = MatMul(xd, t) }"
