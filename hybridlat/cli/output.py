@@ -151,10 +151,9 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()
 
-    def at(self, step: str) -> ProgressShown:
-        """Name what begins now, as nothing may report how far it is."""
-        if sys.stderr.isatty():
-            self._show(step)
+    def at(self, step: str, elsewhere: OnMessage = silent) -> ProgressShown:
+        """Name what begins now, as nothing may report how far it is; ``elsewhere`` at once."""
+        (self._show if sys.stderr.isatty() else elsewhere)(step)
         return self
 
     def __call__(self, progress: Progress) -> None:

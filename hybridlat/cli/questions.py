@@ -8,7 +8,7 @@ import click
 
 import hybridlat
 from hybridlat.cli.options import command
-from hybridlat.cli.output import OVER, UNTRUSTED, Run, aside, console, print_json
+from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
 from hybridlat.report.explain import layers_of, read_layers
 from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
@@ -39,8 +39,8 @@ def recommend(run: Run) -> int:
         raise click.UsageError("Give one budget: --fps or --max-latency.")
     how = dict([run.budget or ("fps", run.fps)])
     how |= run.among("precision store batch shapes confidence")
-    run.on_message(f"looking at every target that fits {run.pattern!r}")
-    estimates = hybridlat.recommend(run.network, run.pattern, **how)
+    with ProgressShown().at(f"looking at what fits {run.pattern!r}", run.on_message):
+        estimates = hybridlat.recommend(run.network, run.pattern, **how)
     kept = [one for one in estimates if one.verdict != "over"]
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]

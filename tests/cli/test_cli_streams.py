@@ -109,7 +109,8 @@ def test_a_terminal_shows_the_step_that_takes_long(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("hybridlat.cli.output._SILENT_S", 0.05)
-    with ProgressShown().at("predicting a.onnx") as shown:
+    sentences: list[str] = []
+    with ProgressShown().at("predicting a.onnx", sentences.append) as shown:
         deadline = time.monotonic() + 20
         while "predicting a.onnx" not in (err := capsys.readouterr().err):
             assert time.monotonic() < deadline, err
@@ -118,6 +119,10 @@ def test_a_terminal_shows_the_step_that_takes_long(
         shown.at("nobody sees this")
         shown.close()
         time.sleep(0.1)
+    assert not sentences  # elsewhere it is one, at once
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    ProgressShown().at("looking", sentences.append)
+    assert sentences == ["looking"]
     assert "nobody" not in capsys.readouterr().err
 
 
