@@ -27,12 +27,12 @@ from hybridlat.report.sweep import Sweep as Sweep
 from hybridlat.report.views import to_frame as to_frame
 from hybridlat.report.views import to_html as to_html
 from hybridlat.schema.estimate import Estimate as Estimate
-from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
 from hybridlat.schema.measurement import Measurement as Measurement
 from hybridlat.schema.shown import Estimates as Estimates
 from hybridlat.schema.structure import CellEstimate as CellEstimate
 from hybridlat.schema.structure import CellPosition as CellPosition
 from hybridlat.schema.structure import CellStructure as CellStructure
+from hybridlat.schema.structure import EstimateWarning as EstimateWarning
 from hybridlat.schema.structure import Kernel as Kernel
 from hybridlat.schema.structure import Roofs as Roofs
 from hybridlat.schema.structure import Structure as Structure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,22 +125,6 @@ class Predictor(AbstractContextManager["Predictor"]):
         self._token = os.urandom(8)  # names what workers load for it
         self.sessions.first.give(known, batch, shapes)
 
-    def most_telling(
-        self, sources: Iterable[Source], **sizes: Unpack[Sizes]
-    ) -> tuple[int, float] | None:
-        """Which of these networks, measured and then ``known``, would narrow the others most.
-
-        Its position, and what share (0..1) of the variance of the others' log-latencies it tells.
-        None for an empty list, and where no family of GPUs predicts. Raises what ``predict`` does.
-        """
-        check_many(sources, "most_telling")
-        query = Query(**sizes)
-        opened = [item.opened(query, self.sessions.recall) for item in items_of(sources)]
-        first = self.sessions.first
-        if first.law is None or not opened:
-            return None
-        return first.law.most_telling([first.measured_network(one, math.nan) for one in opened])
-
     @overload
     def predict(
         self, source: Source, input: Example | None = None, **options: Unpack[OneBatch]
@@ -169,10 +152,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         if several and not batch:
             raise InputError("the list of batch sizes is empty: give at least one")
         sizes: Any = batch if several else [batch]
-        queries = [Query(size, shapes, describe=describe) for size in sizes]
-        item = Item(source, name, input)
-        answers = (answer_of(self.sessions, item, query) for query in queries)
-        estimates = list(raising(answers))
+        item, each = Item(source, name, input), (Query(s, shapes, describe=describe) for s in sizes)
+        estimates = list(raising(answer_of(self.sessions, item, query) for query in each))
         return Estimates(estimates) if several else estimates[0]
 
     @overload

@@ -19,7 +19,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
-from hybridlat.estimate.belief import SWITCHED_OFF, Request
+from hybridlat.estimate.belief import SWITCHED_OFF, Request, surprise
 from hybridlat.estimate.compose.target_composition import own_composition
 from hybridlat.estimate.lookup.named_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -29,9 +29,10 @@ from hybridlat.estimate.partition import Partition, Partitioner, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
-from hybridlat.estimate.warnings import sentence, surprise
+from hybridlat.estimate.warnings import sentence
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import number_of
+from hybridlat.schema.structure import EstimateWarning
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import steady_sums
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hybridlat.store import Store
 
 Answer: TypeAlias = "Estimate | HybridlatError"
+_BESIDE = {"int8": "fp16", "fp16": "fp32", "bf16": "fp32", "fp32": "fp16"}
 _log = logging.getLogger(__name__)
 
 
@@ -95,8 +97,7 @@ class Session:
         return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
 
     def device_sheet(self) -> AbstractContextManager[object]:
-        device = self.options.device
-        if device is None:
+        if (device := self.options.device) is None:
             return nullcontext()
         return with_sheet(replace(device, name=self.target.device))
 
@@ -186,16 +187,27 @@ class Sessions:
         self.twins: dict[tuple[object, ...], Estimate] = {}
         """What equal networks take, by what they are."""
 
-    def of(self, file: OnnxFile) -> Session:
-        """The session at the precision of a file; TargetError where its device is unknown."""
+    def of(self, file: OnnxFile, precision: str = "") -> Session:
+        """The session at a file's precision or another; TargetError where no device is known."""
         first = self.first
         target = registry.at_precision(first.target, file.facts.precision.name)
+        target = replace(target, precision=precision or target.precision)
         if target not in self._by_target:
             first.check()
             more = first.requested, first.options, first.store
             is_first = target == first.target
             self._by_target[target] = first if is_first else Session(self._resolve(target), *more)
         return self._by_target[target]
+
+    def in_order(self, session: Session, opened: Opened, one: Estimate) -> Estimate:
+        """The estimate, which warns where it is quicker at a precision that should be slower."""
+        law, beside = session.law, _BESIDE.get(session.target.precision, "")
+        if law is None or one.source == "measured" or beside not in law.device.peak_flops:
+            return one
+        from hybridlat.report.prediction_table import order_note  # loads the reports
+
+        text = order_note([one, estimate(self.of(opened.file, beside), opened, 0.0)])
+        return one.warned((EstimateWarning("order", text), *one.warnings)) if text else one
 
     def close(self) -> None:
         for session in {self.first, *self._by_target.values()}:
@@ -212,7 +224,8 @@ def answer_of(sessions: Sessions, item: Item, query: Query) -> Answer:
         opened = item.opened(query, sessions.recall)
         session = sessions.of(opened.file)
         if not query.dedupe:
-            return estimate(session, opened, started, query.describe)
+            one = estimate(session, opened, started, query.describe)
+            return sessions.in_order(session, opened, one) if query.describe else one
         partition = session.partition(opened)
         key = (session.target, partition.whole, partition.batch, query.describe)
         twin = sessions.twins.get(key)  # another thread may clear them

@@ -202,8 +202,7 @@ def _print(checkup: Facts) -> None:
         if table.rows:
             table.print(out)
             out.print()
-    timed = checkup["steadiness"]
-    if timed is not None:
+    if (timed := checkup["steadiness"]) is not None:
         noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])
         out.print(
             f"The reference network took {latency_text(timed['latency_us'])} in {timed['visits']} "

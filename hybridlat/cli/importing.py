@@ -15,10 +15,10 @@ from hybridlat.cli.options import INPUT, WHERE, command, option
 from hybridlat.cli.output import ProgressShown, Run, aside
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
-from hybridlat.estimate.warnings import latency_text, surprises
+from hybridlat.estimate.belief import surprises
 from hybridlat.measuring import tables
 from hybridlat.measuring.measurer import import_results
-from hybridlat.report.units import count_text
+from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.names import refuse_chip, target_named
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, exchange, importers

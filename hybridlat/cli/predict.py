@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import click
 
@@ -16,21 +15,16 @@ from hybridlat.cli.output import (
     Run,
     aside,
     console,
-    echo,
     print_json,
     worst,
 )
 from hybridlat.errors import HybridlatError
-from hybridlat.graph.network import Shapes
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import budget_text, percent_text, verdict_text, why_untrusted
-from hybridlat.schema.estimate import Estimate, EstimateWarning
-from hybridlat.schema.shown import part_text
+from hybridlat.schema.estimate import Estimate
 
 MOST_DOUBTS = 3  # of a kind that are printed
-MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
-WIDE = ("rough", "order of magnitude")
 
 
 @command(
@@ -41,8 +35,7 @@ def predict(run: Run) -> int:
     """Predict the latency of networks, and where the time goes.
 
     The name of a shipped network stands for its file: `hybridlat examples` lists them. Several
-    batches give a curve of latency and throughput, several targets a table. Where intervals are
-    wide, the last line names the network to measure first.
+    batches give a curve of latency and throughput, several targets a table.
 
     \b
     hybridlat predict resnet18
@@ -65,14 +58,8 @@ def predict(run: Run) -> int:
             with run.opened(target) as (predictor, shown):
                 predictor.give(run.latencies, batch=run.batches, shapes=run.shapes)
                 for j, batch in enumerate(table.batches):
-                    results = predictor.predict_many(
-                        networks,
-                        batch=batch,
-                        shapes=run.shapes,
-                        describe=True,
-                        jobs=run.jobs,
-                        errors="return",
-                    )
+                    how = run.among("shapes jobs") | {"batch": batch, "describe": True}
+                    results = predictor.predict_many(networks, errors="return", **how)
                     for i, network in enumerate(networks):
                         count = f", {len(table.answers) + 1} of {table.size}"
                         step = f"predicting {network} on {names[k]}"
@@ -85,8 +72,6 @@ def predict(run: Run) -> int:
                             if len(table.estimates()) > 1:
                                 click.echo()
                             print_estimate(console(), answer, every_cell=run.every_cell)
-                if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
-                    echo(hint)
         except HybridlatError as error:
             if len(each_target) == 1:
                 raise
@@ -121,29 +106,6 @@ def _keep(
         aside(str(answer))
     table.answers[place] = answer
     return answer
-
-
-def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: Shapes) -> str:
-    """Which known latency would narrow wide intervals, a remark of that network; or nothing."""
-    answers = [(place, one) for place, one in table.rows() if isinstance(one, Estimate)]
-    wide = [(place, one) for place, one in answers if one.grade in WIDE]
-    paths = [table.networks[place[0]] for place, _ in wide[:MOST_ADVISED]]
-    telling = (
-        predictor.most_telling(paths, batch=table.batches[0], shapes=shapes) if paths else None
-    )
-    if telling is None or (len(paths) > 1 and telling[1] < WORTH_ADVISING):
-        return ""
-    best, share = telling
-    text = "A latency that you know there narrows this: --known NET.onnx=1.21ms."
-    if len(paths) > 1:
-        text = (
-            f"Of these, measure {paths[best]} first: its latency (--known {paths[best]}=1.21ms) "
-            f"tells {part_text(share)} of what is unsure of the others."
-        )
-    place, estimate = wide[best]
-    remark = EstimateWarning("known-network", text)
-    table.answers[place] = replace(estimate, warnings=(*estimate.warnings, remark))
-    return text
 
 
 def _exit_code(table: PredictionTable, *, shown: bool) -> int:

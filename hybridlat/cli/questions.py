@@ -10,7 +10,7 @@ import hybridlat
 from hybridlat.cli.options import command
 from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
 from hybridlat.report.explain import layers_of, read_layers
-from hybridlat.report.prediction_table import choice_table, csv_of, record_of
+from hybridlat.report.prediction_table import choice_table, csv_of, order_note, record_of
 from hybridlat.report.units import latency_text
 
 _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
@@ -37,8 +37,8 @@ def recommend(run: Run) -> int:
     """
     if run.fps is not None and run.budget is not None:
         raise click.UsageError("Give one budget: --fps or --max-latency.")
-    how = dict([run.budget or ("fps", run.fps)])
-    how |= run.among("precision store batch shapes confidence")
+    how = run.among("precision store batch shapes confidence")
+    how |= dict([run.budget or ("fps", run.fps)])
     with ProgressShown().at(f"looking at what fits {run.pattern!r}", run.on_message):
         estimates = hybridlat.recommend(run.network, run.pattern, **how)
     kept = [one for one in estimates if one.verdict != "over"]
@@ -57,6 +57,8 @@ def recommend(run: Run) -> int:
             out.print(f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
         if len({one.basis for one in shown}) > 1:
             out.print("Rows that rest on different things do not compare closely.")
+        if note := order_note(shown):
+            out.print(note)
     run.write_page(shown, choice=choice_table(shown, wide=True))
     run.write_tables(lambda: csv_of(map(record_of, estimates)))
     return 0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER

@@ -148,5 +148,4 @@ def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> 
         cells = sum(each.cells for each in predictor.store.stats() if each.target == target)
     note = f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now"
     took, by = time.monotonic() - began, others[0].target
-    notes = (note, *wide)
-    return Onboarded(target, networks, cells, 0, took, notes, by=by, accepted=not wide)
+    return Onboarded(target, networks, cells, 0, took, (note, *wide), by=by, accepted=not wide)

@@ -7,32 +7,43 @@ differ by more than either is unsure of. Such a pair tells nothing of cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hybridlat.errors import HybridlatError
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import WholeLatency
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, WholeLatency
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import contracts
 from hybridlat.model.conformal import normal_quantile
+from hybridlat.schema.shown import latency_text
+from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile
+    from hybridlat.store import Store
+    from hybridlat.store.importers import ImportedRecords
 
 MeasureNow = Callable[[Sequence[str], bool], None]
 """Measures these cells of the network, and whether the network as a whole as well."""
 SWITCHED_OFF = "measuring is switched off"
 SURE = 0.99
 """Confidence of the interval that two figures of one network must both lie in."""
+MOST_RATIO = 10.0
+"""Estimates farther than this from the roofline, either way, are warned of."""
+_CONFIDENCE = 0.9  # of the estimate that a given latency is held against
+_FAR = 2.0  # times beyond an end of the interval
+_UNITS = 100.0  # units are a thousand apart, and estimates ten at most
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
 
@@ -76,8 +87,7 @@ class Request:
         dropped = [facts.op_types[i] for i in gone if i not in facts.constant_nodes]
         if not any(map(contracts, dropped)):
             return 0
-        network = (self.partition.network or self.network)()
-        return sum(contracts(op) for _, op in network.left_out)
+        return sum(contracts(op) for _, op in (self.partition.network or self.network)().left_out)
 
 
 def disagreement(
@@ -196,3 +206,41 @@ def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> 
     if priors.composition is not None and target_composition.own_composition(data) is None:
         return target_composition.on_this_machine(data, priors.composition)
     return target_composition.composition_of(data).at(confidence)
+
+
+def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
+    """``553 ms where 1.05 ms are expected; wrong unit?``, or nothing for a latency that is near.
+
+    ``data`` must not know of the latency yet.
+    """
+    copied_bytes, hash_ = (lambda: one.copied_bytes), (lambda: one.signature)
+    cells = NetworkCells(one.cells, one.texts, one.counts, _CONFIDENCE, copied_bytes, hash_)
+    belief = prior_belief(data, cells)
+    if not belief.posterior.complete or not 0 < belief.posterior.sum_us < math.inf:
+        return ""
+    interval = belief.interval
+    (low_us, high_us), ratio = interval.interval_us, one.latency_us / interval.latency_us
+    if 1 / MOST_RATIO < ratio < MOST_RATIO or low_us / _FAR < one.latency_us < high_us * _FAR:
+        return ""
+    off, hint = max(ratio, 1 / ratio), ""
+    if batch >= MOST_RATIO / _FAR and 1 / _FAR < off / batch < _FAR:
+        hint = f"; of one image, or of all {batch}?"
+    elif off > _UNITS:
+        hint = "; wrong unit?"
+    expected = latency_text(interval.latency_us)
+    return f"{latency_text(one.latency_us)} where {expected} are expected{hint}"
+
+
+def surprises(store: Store, new: ImportedRecords) -> Iterator[str]:
+    """A sentence, or nothing, for each record of a network that ``store`` does not hold yet."""
+    known: dict[Target, TargetData] = {}
+    parts = {(item.target, item.signature): item for item in new.breakdowns}
+    for record in new.measurements:
+        item, text = parts.get((record.target, record.signature)), ""
+        if item is not None and record.latency_us is not None and not record.suspect:
+            data = known.setdefault(record.target, TargetData(record.target, store))
+            batch = item.labels.get("batch", "")
+            with suppress(HybridlatError, KeyError, ValueError):  # of what cannot be estimated
+                one = MeasuredNetwork.of(item, new.signatures, record.latency_us)
+                text = surprise(data, one, int(batch) if batch.isdigit() else 1)
+        yield text and f"{item.network if item else ''} on {record.target}: {text}"

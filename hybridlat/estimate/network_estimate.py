@@ -162,6 +162,9 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
     device = device_of(data)
+    memory = memory_of(partition.footprint, data.target, device)
+    if request.left_out and memory.verdict != "too large":  # what is left out takes more
+        memory = replace(memory, total_bytes=None)
     check, check_field = _check(request, data, bool(belief.priors.origins))
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
@@ -195,12 +198,12 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         answered_as=str(data.target),
         check=check,
         check_field=check_field,
-        memory=memory_of(partition.footprint, data.target, device),
+        memory=memory,
         power_w=device.power_w if device else None,
+        peak_flops=device.peak(data.target.precision) if device else None,
         model=_model(data, belief),
     )
-    warnings = warnings_of(request, data, belief, estimate, load, plan)
-    return estimate.warned(warnings)
+    return estimate.warned(warnings_of(request, data, belief, estimate, load, plan))
 
 
 def _model(data: TargetData, belief: Belief) -> str:

@@ -1,7 +1,4 @@
-"""What an estimate warns of, the worst first: a sentence each, with the command that helps.
-
-Also latencies of whole networks that are far from their estimates: a wrong unit, perhaps.
-"""
+"""What an estimate warns of, the worst first: a sentence each, with the command that helps."""
 
 from __future__ import annotations
 
@@ -9,40 +6,29 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import cpu
-from hybridlat.errors import HybridlatError
-from hybridlat.estimate.belief import SWITCHED_OFF, Belief, Request, prior_belief
+from hybridlat.estimate.belief import MOST_RATIO, SWITCHED_OFF, Belief, Request
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
-from hybridlat.estimate.predict.source import NetworkCells, Origin
-from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
+from hybridlat.estimate.predict.source import Origin
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import MachineLoad
-from hybridlat.schema.shown import count_text
-from hybridlat.schema.structure import half_width_share
+from hybridlat.schema.names import engine_text
+from hybridlat.schema.shown import count_text, latency_text, part_text
+from hybridlat.schema.structure import EstimateWarning, WarningCode, half_width_share
 from hybridlat.schema.target import Target
 
-if TYPE_CHECKING:
-    from hybridlat.store import Store
-    from hybridlat.store.importers import ImportedRecords
-
-MOST_RATIO = 10.0
-"""Estimates farther than this from the roofline, either way, are warned of."""
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
-_CONFIDENCE = 0.9  # of the estimate that a given latency is held against
-_FAR = 2.0  # times beyond an end of the interval
-_UNITS = 100.0  # units are a thousand apart, and estimates ten at most
 _NARROW = ("measured", "good")
 _MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
+_HOST_SHARE = 0.3  # of the latency: there it makes half of the variance of ln(latency) on an L4
 
 
 def warnings_of(
@@ -71,44 +57,6 @@ def sentence(code: WarningCode, text: str, fix: str = "") -> EstimateWarning:
     """A warning whose text is made a sentence."""
     whole = text if text.endswith((".", "?")) else f"{text}."
     return EstimateWarning(code, whole[:1].upper() + whole[1:], fix)
-
-
-def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
-    """``553 ms where 1.05 ms are expected; wrong unit?``, or nothing for a latency that is near.
-
-    ``data`` must not know of the latency yet.
-    """
-    copied_bytes, hash_ = (lambda: one.copied_bytes), (lambda: one.signature)
-    cells = NetworkCells(one.cells, one.texts, one.counts, _CONFIDENCE, copied_bytes, hash_)
-    belief = prior_belief(data, cells)
-    if not belief.posterior.complete or not 0 < belief.posterior.sum_us < math.inf:
-        return ""
-    interval = belief.interval
-    (low_us, high_us), ratio = interval.interval_us, one.latency_us / interval.latency_us
-    if 1 / MOST_RATIO < ratio < MOST_RATIO or low_us / _FAR < one.latency_us < high_us * _FAR:
-        return ""
-    off, hint = max(ratio, 1 / ratio), ""
-    if batch >= MOST_RATIO / _FAR and 1 / _FAR < off / batch < _FAR:
-        hint = f"; of one image, or of all {batch}?"
-    elif off > _UNITS:
-        hint = "; wrong unit?"
-    expected = latency_text(interval.latency_us)
-    return f"{latency_text(one.latency_us)} where {expected} are expected{hint}"
-
-
-def surprises(store: Store, new: ImportedRecords) -> Iterator[str]:
-    """A sentence, or nothing, for each record of a network that ``store`` does not hold yet."""
-    known: dict[Target, TargetData] = {}
-    parts = {(item.target, item.signature): item for item in new.breakdowns}
-    for record in new.measurements:
-        item, text = parts.get((record.target, record.signature)), ""
-        if item is not None and record.latency_us is not None and not record.suspect:
-            data = known.setdefault(record.target, TargetData(record.target, store))
-            batch = item.labels.get("batch", "")
-            with suppress(HybridlatError, KeyError, ValueError):  # of what cannot be estimated
-                one = MeasuredNetwork.of(item, new.signatures, record.latency_us)
-                text = surprise(data, one, int(batch) if batch.isdigit() else 1)
-        yield text and f"{item.network if item else ''} on {record.target}: {text}"
 
 
 def _command(verb: str, request: Request, target: Target, more: str = "") -> str:
@@ -160,13 +108,6 @@ def _is_planned(target: Target) -> bool:
     return target.engine == "tensorrt" and target.precision in registry.PLANNED
 
 
-def latency_text(latency_us: float) -> str:
-    """A latency with three digits, in µs, ms or s."""
-    value, unit = (latency_us / 1e3, "ms") if latency_us >= 999.5 else (latency_us, "µs")
-    value, unit = (value / 1e3, "s") if value >= 999.5 else (value, unit)
-    return f"{float(f'{value:.3g}'):,g} {unit}"
-
-
 def _of_predictions(
     request: Request, data: TargetData, belief: Belief, estimate: Estimate
 ) -> Iterator[EstimateWarning]:
@@ -176,7 +117,9 @@ def _of_predictions(
     for origin, _ in Counter(origins).most_common():
         yield EstimateWarning(origin.code, origin.text)
     if estimate.grade not in _NARROW:
-        yield from _of_distance(request.partition.batch, width, origins)
+        yield from _of_distance(estimate, width, origins)
+        if any(origin.typical_share for origin in origins):
+            yield sentence("known-network", "a latency known there narrows this: --known NET=1.2ms")
     strange = [c for c in map(estimate.cells.__getitem__, predicted) if not c.trusted]
     if strange:
         are = count_text(len(strange), "cell", "is", "are")
@@ -196,22 +139,24 @@ def _of_predictions(
 
 
 def _of_distance(
-    batch: int, width: float | None, origins: Sequence[Origin]
+    estimate: Estimate, width: float | None, origins: Sequence[Origin]
 ) -> Iterator[EstimateWarning]:
-    ranges = {origin.batches for origin in origins}
+    ranges, batch = {origin.batches for origin in origins}, estimate.batch
     known = next(iter(ranges)) if len(ranges) == 1 else None
+    typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
+    code: WarningCode = "batch-outside"
     if known is not None and not known[0] <= batch <= known[1]:
         there = str(known[0]) if known[0] == known[1] else f"{known[0]} – {known[1]}"
-        text = f"the interval is wide because measurements are known at batch {there}, not {batch}"
-        yield sentence("batch-outside", text)
+        why = f"measurements are known at batch {there}, not {batch}"
+    elif typical is None or width is None or width <= _UNLIKE * typical:
         return
-    typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
-    if typical is not None and width is not None and width > _UNLIKE * typical:
-        text = (
-            "the interval is wide because the kernels are unlike those of networks known here, "
-            f"where ±{100 * typical:.0f} % is typical"
-        )
-        yield sentence("unlike-known", text)
+    elif estimate.beside_share > _HOST_SHARE:
+        part = part_text(estimate.beside_share)
+        code, why = "host", f"a run costs {part} of it beside its kernels, by an unknown host"
+    else:
+        why = "the kernels are unlike those of networks known here, "
+        code, why = "unlike-known", f"{why}where ±{100 * typical:.0f} % is typical"
+    yield sentence(code, f"the interval is wide because {why}")
 
 
 def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWarning]:
@@ -259,7 +204,7 @@ def _ways_to_measure(
     """The commands that would narrow the interval, with what they cost."""
     if not registry.can_measure(target):
         at = f" at {target.precision}" if registry.refuses(target) else ""
-        text = f"nothing measures {target.engine}{at} yet: import timings of your own"
+        text = f"nothing measures {engine_text(target.engine)}{at} yet: import timings of your own"
         fix = f"hybridlat import TABLE.csv --nets DIR --target {target}"
         yield sentence("cannot-measure", text, fix)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from operator import itemgetter
 from pathlib import PurePath
 
@@ -12,8 +13,9 @@ from rich.text import Text
 
 from hybridlat.errors import HybridlatError
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import NOTHING, answer_text, fps_text, latency_text, sureness_text
+from hybridlat.report.units import NOTHING, answer_text, fps_text, sureness_text
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import count_text, latency_text
 
 COLUMNS = (
     "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
@@ -26,7 +28,7 @@ COLUMNS = (
 _COLUMNS = [Column("network"), Column("batch", right=True), Column("target")]
 _COLUMNS += titled("latency", "interval", "throughput", right=True)
 _COLUMNS += titled("grade", "verdict", "memory")
-DOUBT = "?"
+DOUBT, _LATER = "?", 1.005  # latencies of three digits that differ
 _DOUBTFUL = (
     f"{DOUBT} not to be trusted: a cell has no latency, the measurements are doubtful, or the "
     "tolerance is not kept."
@@ -127,7 +129,7 @@ class PredictionTable:
 
     def _note(self) -> str:
         doubtful = any(not e.trusted and e.latency_us is not None for e in self.estimates())
-        notes = [_DOUBTFUL if doubtful else "", basis_note(self.estimates())]
+        notes = [_DOUBTFUL if doubtful else "", compared_note(self.answers.values())]
         return "\n\n".join(filter(None, notes))
 
 
@@ -201,10 +203,33 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     return [latency, interval, throughput, grade, verdict, memory]
 
 
-def basis_note(estimates: Sequence[Estimate]) -> str:
-    """A line where targets rest on different things, which do not compare; else nothing."""
+def compared_note(answers: Iterable[Estimate | HybridlatError]) -> str:
+    """Where rows rest on different things, and where their order is against a data sheet."""
+    estimates = [one for one in answers if isinstance(one, Estimate)]
     rests = {estimate.target: estimate.rests_on for estimate in estimates}
-    if len(rests) < 2 or len({estimate.basis for estimate in estimates}) < 2:
-        return ""
-    listed = "; ".join(f"{target}: {text}" for target, text in rests.items())
-    return f"These rows rest on different things and do not compare closely. {listed}."
+    notes = [order_note(estimates)]
+    if len(rests) > 1 and len({estimate.basis for estimate in estimates}) > 1:
+        listed = "; ".join(f"{target}: {text}" for target, text in rests.items())
+        note = "These rows rest on different things and do not compare closely."
+        notes.insert(0, f"{note} {listed}.")
+    return "\n\n".join(filter(None, notes))
+
+
+def order_note(estimates: Iterable[Estimate]) -> str:
+    """A line where a precision comes out slower than one that its device computes more slowly."""
+    texts = []
+    for one, other in permutations(estimates, 2):
+        (*own, fine), (*same, coarse) = (each.target.split("/", 2) for each in (one, other))
+        if (own, one.network, one.batch) != (same, other.network, other.batch):
+            continue
+        us, quick_us = (each.latency_us or 0.0 for each in (one, other))
+        if us > _LATER * quick_us > 0 and (one.peak_flops or 0.0) > (other.peak_flops or 0.0):
+            differ = one.basis[0] != other.basis[0]
+            why = f" (the one {one.rests_on}, the other {other.rests_on})" if differ else ""
+            texts.append(
+                f"{one.network} at batch {one.batch}: {fine.upper()} comes out slower than "
+                f"{coarse.upper()}, {latency_text(us)} against {latency_text(quick_us)}, though "
+                f"{own[0]} computes it quicker: do not choose between them by that{why}."
+            )
+    more = f" So it is with {count_text(len(texts) - 1, 'other pair')}." if texts[1:] else ""
+    return "".join(texts[:1]) + more

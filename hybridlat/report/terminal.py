@@ -58,6 +58,8 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
     if estimate.cells:
         console.print()
         console.print(cells_table(*shown_rows(estimate, every_cell), console.width).terminal())
+    if beside := units.beside_text(estimate):
+        console.print(Text(f"{beside} beside the cells: starting a run", "dim"))
     for note in notes(estimate, everything=every_cell):
         console.print(note, soft_wrap=is_command(note))
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
 from hybridlat.report.table import Cell
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.shown import ALL, part_text
+from hybridlat.schema.shown import ALL, decimals_of, part_text
+from hybridlat.schema.shown import Scale as Scale
 from hybridlat.schema.shown import count_text as count_text
+from hybridlat.schema.shown import latency_text as latency_text
+from hybridlat.schema.shown import scale_for as scale_for
 from hybridlat.schema.structure import half_width_share
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A unit of time for one text or one column: ``unit_us`` microseconds make one ``name``."""
-
-    name: str
-    unit_us: float
-
-    def number(self, latency_us: float, decimals: int | None = None) -> str:
-        """The number alone; three significant digits unless ``decimals`` says otherwise."""
-        value = latency_us / self.unit_us
-        return f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
-
 
 RESOLUTION_US = 1.0
 """No clock resolves cells below this; their intervals mean nothing."""
@@ -33,27 +21,7 @@ RESOLUTION_US = 1.0
 NOTHING = "–"
 _BAD = ("missing-cells", "busy", "contradicted", "beyond-physics", "surprising")
 _LOPSIDED = 1.2  # sides that differ by more are shown as a range
-_NARROW = 0.02  # below it nobody minds
-
-MICROSECONDS = Scale("µs", 1.0)
-MILLISECONDS = Scale("ms", 1e3)
-SECONDS = Scale("s", 1e6)
-
-
-def scale_for(latencies_us: Iterable[float | None]) -> Scale:
-    """The unit in which the largest of these reads best."""
-    largest_us = max((abs(v) for v in latencies_us if v is not None), default=0.0)
-    if largest_us >= 999_500:  # what would be written as 1,000 ms is 1.00 s
-        return SECONDS
-    return MILLISECONDS if largest_us >= 999.5 else MICROSECONDS
-
-
-def latency_text(latency_us: float | None) -> str:
-    """``8.12 ms``, ``812 µs``; a dash where there is none."""
-    if latency_us is None:
-        return NOTHING
-    scale = scale_for([latency_us])
-    return f"{scale.number(latency_us)} {scale.name}"
+_NARROW, _MUCH = 0.02, 0.1  # below them nobody minds
 
 
 def each_text(scale: Scale, latency_us: float | None) -> str:
@@ -73,7 +41,7 @@ def interval_text(interval_us: tuple[float, float] | None) -> str:
     if math.isinf(high_us):
         return f"at least {latency_text(low_us)}"
     scale = scale_for(interval_us)
-    decimals = _decimals(high_us / scale.unit_us)
+    decimals = decimals_of(high_us / scale.unit_us)
     return f"{scale.number(low_us, decimals)} – {scale.number(high_us, decimals)} {scale.name}"
 
 
@@ -108,14 +76,9 @@ def first_upper(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _decimals(value: float) -> int:
-    """Decimals that show three significant digits, as the rounded number will be read."""
-    return 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
-
-
 def fps_text(per_s: float | None) -> str:
     """``123 fps``; a dash where there is none."""
-    return NOTHING if per_s is None else f"{per_s:,.{_decimals(per_s)}f} fps"
+    return NOTHING if per_s is None else f"{per_s:,.{decimals_of(per_s)}f} fps"
 
 
 def answer_text(estimate: Estimate) -> tuple[str, str]:
@@ -190,14 +153,21 @@ def sureness_text(estimate: Estimate) -> str:
 
 
 def memory_text(estimate: Estimate) -> str:
-    """``0.29 – 0.81 of 8.59 GB: fits``; without what the engine adds where that is unknown."""
+    """``0.29 – 0.81 of 8.59 GB: fits``; ``at least 0.09`` where not all of it is known."""
     memory = estimate.memory
     if memory is None:
         return ""
     own_bytes = memory.weights_bytes + memory.activations_bytes
     ends = " – ".join(f"{size / 1e9:.2f}" for size in memory.total_bytes or (own_bytes,))
+    ends = ends if memory.total_bytes else f"at least {ends}"
     of = "" if memory.device_bytes is None else f" of {memory.device_bytes / 1e9:.3g}"
     return f"{ends}{of} GB" + (f": {memory.verdict}" if memory.verdict else "")
+
+
+def beside_text(estimate: Estimate) -> str:
+    """``155 µs (48 % of the latency)``, what a run costs beside its cells; empty below a tenth."""
+    us, share = estimate.beside_share * (estimate.latency_us or 0.0), estimate.beside_share
+    return f"{latency_text(us)} ({part_text(share)} of the latency)" if share >= _MUCH else ""
 
 
 def not_run_text(estimate: Estimate) -> str:

@@ -20,7 +20,7 @@ from hybridlat.report import terminal, units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import Comparison, differences_table, letter_of
 from hybridlat.report.html_section import asset, in_notebook, network_section
-from hybridlat.report.prediction_table import basis_note, record_of, table_of
+from hybridlat.report.prediction_table import compared_note, order_note, record_of, table_of
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
@@ -62,13 +62,14 @@ def notebook(estimate: Estimate) -> str:
 
 def text_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     """One table, as a terminal shows it."""
-    return terminal.printed(table_of(estimates).print)
+    shown = terminal.printed(table_of(estimates).print)
+    return "\n".join(filter(None, [shown, compared_note(estimates)]))
 
 
 def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     """One table for a notebook."""
     table = table_of(estimates)
-    return in_notebook(list(filter(None, [str(table.caption)])), [table])
+    return in_notebook([*filter(None, [str(table.caption), compared_note(estimates)])], [table])
 
 
 def to_html(estimates: Any, path: StrPath | None = None) -> str | None:
@@ -82,10 +83,9 @@ def to_html(estimates: Any, path: StrPath | None = None) -> str | None:
     if not each:
         raise InputError("to_html takes one estimate at least: there is none")
     text = page(each)
-    if path is None:
-        return text
-    write_text(path, text)
-    return None
+    if path is not None:
+        write_text(path, text)
+    return text if path is None else None
 
 
 def to_frame(estimates: Any) -> Any:
@@ -169,7 +169,7 @@ def page(
         against = "" if budget is None else f" against {units.latency_text(budget)}"
         heading = f"{names[0]} on {units.count_text(len(estimates), 'target')}{against}"
         hint = "The first is the first to choose: by verdict, power and memory."
-        parts.append(_bars(heading, [hint], choice.page()))
+        parts.append(_bars(heading, [hint, order_note(estimates)], choice.page()))
     elif len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(_comparison(comparison or Comparison(tuple(estimates))))
     for positions in curves_of(estimates) if sweep is None else ():
@@ -217,7 +217,7 @@ def _comparison(comparison: Comparison) -> str:
     estimates, table = comparison.estimates, comparison.networks_table()
     cells = differences_table(estimates, _DIFFERENCES)
     apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
-    hints = [str(table.caption or ""), basis_note(estimates)]
+    hints = [str(table.caption or ""), compared_note(estimates)]
     heading = f"{len(estimates)} estimates side by side"
     return _bars(heading, hints, table.page() + apart)
 

@@ -10,40 +10,13 @@ from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
 from hybridlat.schema.shown import NOTHING, Shown, number_of, part_text
-from hybridlat.schema.structure import CellEstimate, Memory, Structure
+from hybridlat.schema.structure import CellEstimate, EstimateWarning, Memory, OriginCode, Structure
 
 ESTIMATE_FORMAT = 1
 NetworkSource = Literal["measured", "composed"]
 Grade = Literal["measured", "good", "rough", "order of magnitude"]
 Verdict = Literal["within", "over", "unsure"]
-OriginCode = Literal[
-    "public-timings", "other-precision", "other-version", "other-device", "device-unmeasured",
-    "data-sheet-only",
-]  # fmt: skip
-"""Where predictions come from that are not the target's own model's."""
-WarningCode = Literal[
-    OriginCode, "missing-cells", "no-data-sheet", "busy", "contradicted", "beyond-physics",
-    "precision", "file", "model-unreadable", "tolerance-out-of-reach", "batch-outside",
-    "unlike-known", "uncalibrated", "pace", "network-hint", "cannot-measure", "to-measure", "plan",
-    "known-network", "surprising",
-]  # fmt: skip
-"""What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
 _GOOD_SHARE, _ROUGH_FACTOR, _GRADED_AT = 0.2, 2.0, 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class EstimateWarning:
-    """What a reader must know besides the numbers: a ``code`` for programs, a ``text`` for people.
-
-    ``fix`` is a command that would narrow the interval or end the doubt, or empty.
-    """
-
-    code: WarningCode
-    text: str
-    fix: str = ""
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +54,7 @@ class Estimate(Shown):
         max_latency_us: the budget that the latency is held against; see ``against``.
         memory: what it takes of the device's memory.
         power_w: what the device takes at most.
+        peak_flops: what it computes at most at this precision, in FLOP a second.
         answered_as: the target whose data answered, with the version that the user left open.
         model: the hash of the target's own model, where it answered for a cell; else empty.
         check: the command that measures the same with the engine's own tool, or empty.
@@ -117,6 +91,7 @@ class Estimate(Shown):
     max_latency_us: float | None = None
     memory: Memory | None = None
     power_w: float | None = None
+    peak_flops: float | None = None
     answered_as: str = ""
     model: str = ""
     check: str = ""
@@ -253,6 +228,12 @@ class Estimate(Shown):
         if budget_us < low_us:
             return min(probability, tail)
         return max(probability, 1 - tail) if budget_us >= high_us else probability
+
+    @property
+    def beside_share(self) -> float:
+        """What a run costs beside its cells, as a share of the latency (0..1); 0 if measured."""
+        is_sum = self.source == "composed" and self.supported
+        return max(1 - self.sum_of_cells_us / (self.latency_us or 1e-9), 0.0) if is_sum else 0.0
 
     @property
     def throughput_per_s(self) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -102,3 +103,42 @@ def number_of(value: object) -> float:
         return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     except OverflowError:
         return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit of time for one text or one column: ``unit_us`` microseconds make one ``name``."""
+
+    name: str
+    unit_us: float
+
+    def number(self, latency_us: float, decimals: int | None = None) -> str:
+        """The number alone; three significant digits unless ``decimals`` says otherwise."""
+        value = latency_us / self.unit_us
+        return f"{value:,.{decimals_of(value) if decimals is None else decimals}f}"
+
+
+MICROSECONDS = Scale("µs", 1.0)
+MILLISECONDS = Scale("ms", 1e3)
+SECONDS = Scale("s", 1e6)
+
+
+def scale_for(latencies_us: Iterable[float | None]) -> Scale:
+    """The unit in which the largest of these reads best."""
+    largest_us = max((abs(v) for v in latencies_us if v is not None), default=0.0)
+    if largest_us >= 999_500:  # what would be written as 1,000 ms is 1.00 s
+        return SECONDS
+    return MILLISECONDS if largest_us >= 999.5 else MICROSECONDS
+
+
+def latency_text(latency_us: float | None) -> str:
+    """``8.12 ms``, ``812 µs``; a dash where there is none."""
+    if latency_us is None:
+        return "–"
+    scale = scale_for([latency_us])
+    return f"{scale.number(latency_us)} {scale.name}"
+
+
+def decimals_of(value: float) -> int:
+    """Decimals that show three significant digits, as the rounded number will be read."""
+    return 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2

@@ -213,3 +213,32 @@ class Memory:
         if self.total_bytes[1] + self.system_bytes <= self.device_bytes:
             return "fits"
         return "too large" if self.total_bytes[0] > self.device_bytes else "tight"
+
+
+OriginCode = Literal[
+    "public-timings", "other-precision", "other-version", "other-device", "device-unmeasured",
+    "data-sheet-only",
+]  # fmt: skip
+"""Where predictions come from that are not the target's own model's."""
+WarningCode = Literal[
+    OriginCode, "missing-cells", "no-data-sheet", "busy", "contradicted", "beyond-physics",
+    "precision", "file", "model-unreadable", "tolerance-out-of-reach", "batch-outside",
+    "unlike-known", "uncalibrated", "pace", "network-hint", "cannot-measure", "to-measure", "plan",
+    "known-network", "surprising", "host", "order",
+]  # fmt: skip
+"""What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateWarning:
+    """What a reader must know besides the numbers: a ``code`` for programs, a ``text`` for people.
+
+    ``fix`` is a command that would narrow the interval or end the doubt, or empty.
+    """
+
+    code: WarningCode
+    text: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return self.text

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hybridlat import Estimate, Predictor, predict
 from hybridlat.cli import main as cli
 from hybridlat.cli.predict import doubt_of
-from hybridlat.schema.estimate import EstimateWarning
-from hybridlat.schema.structure import half_width_share
+from hybridlat.schema.structure import EstimateWarning, half_width_share
 from tests.networks import NETS
 
 HEAVY = {"bvlc_alexnet", "vgg19", "wide_resnet50_2", "zfnet512"}  # OpenVINO takes seconds over them

@@ -1,6 +1,7 @@
 """Which GPU keeps a budget: the same answers as `predict`, ranked by what people choose by."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import hybridlat
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
+from hybridlat.report import prediction_table
+from hybridlat.schema.shown import Estimates
 from tests.cli.shell import call
 from tests.networks import ROOT
 
@@ -44,6 +47,22 @@ def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
     ranks = [(order[r.verdict or ""], r.power_w, m) for r, m in zip(rows, memories, strict=True)]
     assert ranks == sorted(ranks)
     assert all(s.power_w for s in map(device_sheets.load, device_sheets.names()) if s.kind == "gpu")
+
+
+def test_an_order_against_a_sheet_is_said(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {row.target: row for row in hybridlat.recommend(NET, "l4", store=store)}
+    whole, half = known["l4/tensorrt/fp32"], known["l4/tensorrt/fp16"]
+    slow, text = replace(half, latency_us=1e6), "FP16 comes out slower than FP32"
+    assert text in str(Estimates([whole, slow])) and not prediction_table.order_note([slow, slow])
+    assert not prediction_table.order_note([whole, replace(slow, batch=2)])
+    monkeypatch.setattr(prediction_table, "_LATER", 1e-9)
+    assert text in hybridlat.predict(NET, half.target, store=store).warnings[0].text
+    shown = call("recommend", NET, "l4", "--store", store).out
+    assert "comes out slower than" in " ".join(shown.split())
+    codes = {warning.code for warning in half.warnings}
+    assert ("known-network" in codes) == (half.grade in ("rough", "order of magnitude"))
+    assert ("host" in codes) == (half.beside_share > 0.3) != ("unlike-known" in codes)
+    assert ("beside the cells: starting" in str(half)) == (half.beside_share > 0.1)
 
 
 def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(store: str) -> None:

@@ -35,8 +35,7 @@ def stem() -> Network:
 
 def head() -> Network:
     net = Builder("head")
-    x = net.flatten(net.global_pool(net.input((1, 16, 16, 16))))
-    return net.network(net.gemm(x, 10))
+    return net.network(net.gemm(net.flatten(net.global_pool(net.input((1, 16, 16, 16)))), 10))
 
 
 BLOCKS: dict[str, dict[str, Network | None]] = {

@@ -53,7 +53,6 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
                 yield answer
 
         predictor.predict_many.side_effect = many
-        predictor.most_telling.return_value = None
         for place in ("hybridlat", "hybridlat.api.functions"):
             monkeypatch.setattr(f"{place}.Predictor", stand_in)
         return stand_in

@@ -149,8 +149,7 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     assert "holds no whole line of a result: copy it" in str(run_import("plan").exception)
     assert "part of a plan: import its folder" in str(run_import("plan/results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
-    old = call("store", "import", "packs", "--store", "t.db")
-    assert old.out.startswith("1 new record, with")
+    assert call("store", "import", "packs", "--store", "t.db").out.startswith("1 new record, with")
 
 
 LOG = """\

@@ -196,8 +196,7 @@ def machine_of(rng: Rng, constant: float, networks: int, visits: int) -> Composi
         whole = measured(rng, network.latency_us, 4)
         if whole.latency_us is not None and whole.spread_share <= machine.MOST_NOISE_SHARE:
             known.append(machine.SummedNetwork(whole.latency_us, network.sum_of_measured_us))
-    quiet = machine.undisturbed(known, 0.0)
-    return machine.machine_composition(quiet, 0.0, LENT)
+    return machine.machine_composition(machine.undisturbed(known, 0.0), 0.0, LENT)
 
 
 @pytest.mark.parametrize("visits", [2, 3, 5, 10, 20])

@@ -273,5 +273,4 @@ def test_a_cell_of_every_kind_that_takes_time_is_asked_for_once() -> None:
     uses_us = [100.0, 100.0, 100.0, 300.0, 5.0]
     asked = Ratios(PRIOR, []).unchecked(cells, uses_us)
     assert sorted(asked) == [2, 3]  # both convolutions by the one that takes most
-    seen = [Pair(ALONE[2], 0.0, 0.01)]
-    assert Ratios(PRIOR, seen).unchecked(cells, uses_us) == [3]
+    assert Ratios(PRIOR, [Pair(ALONE[2], 0.0, 0.01)]).unchecked(cells, uses_us) == [3]

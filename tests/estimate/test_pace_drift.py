@@ -49,8 +49,7 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
     # A busy first visit: no quiet machine has medians so far above the levels.
     assert pace_drift_of([timed(129.0)]).median_ratio == 1.03
     load = MachineLoad(9.7, 0.0, 2).environment()
-    busy = [replace(timed(102.0, drift=1.3), environment=load)]
-    assert pace_drift_of(busy) == PaceDrift()
+    assert pace_drift_of([replace(timed(102.0, drift=1.3), environment=load)]) == PaceDrift()
     twice = replace(timed(103.0), visits=timed(103.0, drift=1.1).visits * 2)
     assert pace_drift_of([twice]).shown_ratio == pytest.approx(1.03 * 1.1)
 

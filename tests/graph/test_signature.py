@@ -51,8 +51,7 @@ def test_what_is_remembered_is_what_would_be_signed_anew(data: st.DataObject) ->
 @given(networks())
 def test_the_text_is_lossless(network: Network) -> None:
     signature = sign(network)
-    again = read(signature.text)
-    assert sign(again) == signature
+    assert sign(read(signature.text)) == signature
     assert hash_of(signature.text) == signature.hash
     assert signature_reading.outline(signature.text) == outline(network)
 

@@ -11,6 +11,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.estimate.partition import partition_network
 from hybridlat.onnx_io import load, read_network
+from hybridlat.report.units import memory_text
 from hybridlat.schema.target import Target
 from tests.onnx_io.test_reading_shapes import model, ops
 
@@ -61,10 +62,10 @@ def test_convolutions_behind_the_data_leave_no_upper_end(tmp_path: Path) -> None
         # Rows of nodes and edges; what all of a batch share, and what is listed by its rows.
         for others, batch in {"8,4": 1, "2,8": 1, "1,4": 6, "3,6": 6}.items():
             inputs = f"g (float[6,4] n, float[{others}] e) => (float y, float z)"
-            graph = model(f"{inputs} {{ y = Relu(n)  z = Relu(e) }}")
-            assert one.predict(graph).batch == batch
+            assert one.predict(model(f"{inputs} {{ y = Relu(n)  z = Relu(e) }}")).batch == batch
     assert estimate.interval_us is not None and estimate.interval_us[1] == math.inf
     assert (estimate.grade, estimate.supported, estimate.trusted) == (None, False, False)
+    assert memory_text(estimate) == "at least 0.00 of 25.8 GB"  # no fit
     notes = str(estimate.warnings)
     assert estimate.batch == 1 and "1 MatMul" in notes and "to-measure" not in notes
 

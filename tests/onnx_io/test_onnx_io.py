@@ -169,5 +169,4 @@ def test_a_constant_node_may_hold_a_sparse_tensor() -> None:
 def test_a_tool_gets_the_file_of_a_shipped_network() -> None:
     file = load("yolo_cross_stage", recall=lambda digest: None)
     assert file.path == str(shipped("data", "nets", "yolo_cross_stage.onnx"))
-    other = load(Path(file.path).read_bytes(), name="resnet18")
-    assert other.path == "resnet18"
+    assert load(Path(file.path).read_bytes(), name="resnet18").path == "resnet18"

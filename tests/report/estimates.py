@@ -4,11 +4,12 @@ import dataclasses
 import math
 from typing import Any
 
-from hybridlat.schema.estimate import Estimate, EstimateWarning
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import (
     CellEstimate,
     CellPosition,
     CellStructure,
+    EstimateWarning,
     Kernel,
     LatencySource,
     Roofs,
@@ -54,8 +55,7 @@ def residual() -> Estimate:
         cell(5, ("GlobalAveragePool", "Flatten", "Gemm+Softmax"), 240.0, share=0.03),
         cell(6, ("BatchNormalization+Relu", "Conv", "Concat") * 12, 12.5, share=0.0015625),
     )
-    removed = EstimateWarning("file", "Dropout_7 was removed by the engine.")
-    return of(cells, warnings=(removed,))
+    return of(cells, warnings=(EstimateWarning("file", "Dropout_7 was removed by the engine."),))
 
 
 def untrusted() -> Estimate:

@@ -20,8 +20,9 @@ from hybridlat.report.table import Table, titled
 from hybridlat.report.terminal import print_estimate, printed
 from hybridlat.report.units import Ratio, ratio_to
 from hybridlat.report.views import headings, page
-from hybridlat.schema.estimate import Estimate, EstimateWarning
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import Estimates
+from hybridlat.schema.structure import EstimateWarning
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
 
@@ -188,8 +189,7 @@ def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
     # Nearly all of the width is the machine's own pace, the same for both.
     paced = [replace(each, pace_share=0.095) for each in (one, other)]
     assert ratio(paced[0], paced[1]).is_sure
-    elsewhere = replace(paced[1], target="another/onnxruntime/fp32/1t")
-    assert not ratio(paced[0], elsewhere).is_sure
+    assert not ratio(paced[0], replace(paced[1], target="another/onnxruntime/fp32/1t")).is_sure
     # A family's law says how unsure a ratio is: never more than of errors that share nothing.
     alone, close = ratio(one, other, 1.0), ratio(one, other, 0.02)
     assert not alone.is_sure and close.is_sure

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from hybridlat.report import cell_texts, units
 from hybridlat.schema import shown
-from hybridlat.schema.estimate import WarningCode
-from hybridlat.schema.structure import CellStructure, Work
+from hybridlat.schema.structure import CellStructure, WarningCode, Work
 from tests.pages import ROOT
 from tests.report.estimates import kernel
 
@@ -37,9 +36,9 @@ from tests.report.estimates import kernel
             0.9: "90 %", 0.57: "57 %", 0.975: "97.5 %", 0.999: "99.9 %", 0.99999: "99.999 %",
         }),
         # A column says what is below the resolution.
-        (partial(units.each_text, units.MICROSECONDS), {None: "–", 0.4: "< 1", 1.0: "1.0"}),
-        (partial(units.each_text, units.MILLISECONDS), {0.4: "< 0.001", 1500.0: "1.500"}),
-        (partial(units.each_text, units.SECONDS), {2e6: "2.000000"}),
+        (partial(units.each_text, shown.MICROSECONDS), {None: "–", 0.4: "< 1", 1.0: "1.0"}),
+        (partial(units.each_text, shown.MILLISECONDS), {0.4: "< 0.001", 1500.0: "1.500"}),
+        (partial(units.each_text, shown.SECONDS), {2e6: "2.000000"}),
         (units.fps_text, {1234.4: "1,234 fps", 9.87: "9.87 fps", None: "–"}),
     ],
 )  # fmt: skip

@@ -137,8 +137,7 @@ def test_shipped_packs_are_sound() -> None:
 
 def test_the_frozen_pack_of_format_2_reads_for_ever() -> None:
     assert check_pack(GOLDEN) == []
-    lookup = PackLookup(GOLDEN)
-    assert lookup.target == TARGET
+    assert PackLookup(GOLDEN).target == TARGET
     store = Store("sqlite://")
     assert store.import_(GOLDEN) == ImportCounts(4, 6, 1, 7)
     assert store.latencies(TARGET, HASHES)[HASHES[0]].latency_us == 10.5

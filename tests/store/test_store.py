@@ -74,8 +74,7 @@ def test_the_median_of_good_records_wins_else_the_newest_failure(store: Store) -
     for day in (1, 5, 3, 2, 4):
         at = f"2026-01-0{day}T00:00:00Z"
         store.add([measured(HASHES[1], None, failure=f"day {day}", measured_at=at)])
-    expected = {HASHES[1]: LatencyStats(None, 0.0, 0, "day 5")}
-    assert store.latencies(TARGET, HASHES[1:]) == expected
+    assert store.latencies(TARGET, HASHES[1:]) == {HASHES[1]: LatencyStats(None, 0.0, 0, "day 5")}
 
 
 def test_targets_and_kinds_are_apart(store: Store) -> None:

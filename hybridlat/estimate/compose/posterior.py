@@ -195,8 +195,7 @@ class ErrorPosterior:
             if predicted_us[position] is None:
                 covariance[position] = covariance[:, position] = 0.0
                 covariance[position, position] = noise_share**2
-        cells_alone = replace(self, measured=known, mean=mean, covariance=covariance)
-        return cells_alone.after_sums(self.sums)
+        return replace(self, measured=known, mean=mean, covariance=covariance).after_sums(self.sums)
 
     def after_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
         """The posterior given sums of cells, which ``observe`` keeps to."""

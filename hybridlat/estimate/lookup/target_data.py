@@ -105,8 +105,7 @@ class TargetData:
         def read(folder: Path) -> tuple[Path, CellModel]:
             return folder, folders.read_model(folder)
 
-        each = all_readable(read, [*self.model_folders, *related], self.model_warnings)
-        return next(each, None)
+        return next(all_readable(read, [*self.model_folders, *related], self.model_warnings), None)
 
     @cached_property
     def _packs(self) -> list[PackLookup]:

@@ -166,5 +166,4 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
 
 
 def _noise(record: Measurement) -> float:
-    is_stated = record.spread_share > 0 or record.visits
-    return record.spread_share if is_stated else UNSTATED_NOISE_SHARE
+    return record.spread_share if record.spread_share > 0 or record.visits else UNSTATED_NOISE_SHARE

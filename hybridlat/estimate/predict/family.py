@@ -28,8 +28,9 @@ from hybridlat.model.family.observations import KernelSet, architecture_of, kern
 from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.model.model_files import reading
-from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.files import all_readable
+from hybridlat.schema.names import engine_text
+from hybridlat.schema.structure import OriginCode
 from hybridlat.schema.target import STRICT, Device, Target
 from hybridlat.store.packs import packs_for
 
@@ -83,8 +84,7 @@ class Family(source.CellSource):
     def network(self, cells: NetworkCells) -> NetworkLaw:
         """The latencies of a network's cells, and its interval as the family states it."""
         table, cell = self.table(cells)
-        one = self.foreseen.get((cells.signatures, cells.counts))
-        if one is None:
+        if (one := self.foreseen.get((cells.signatures, cells.counts))) is None:
             kernels = kernel_set(table, self.device, self.target.precision)
             one = self.model.predict(kernels, self.task)
         reach = partial(half_width, self.model.calibration, one, self.task)
@@ -115,20 +115,6 @@ class Family(source.CellSource):
             factor = calibration.quantile(label, confidence, z) / z
         return [factor * float(sd) for sd in self.model.ratio_log_sds(rows, answers)[0]]
 
-    def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
-        """The position of the network that would tell most of the others, if measured.
-
-        And the share (0..1) of the variance of their log-latencies that it would tell.
-        """
-        tasks = [self.task] * len(networks)
-        each = self.model.predict_all([self._set(one) for one in networks], tasks)
-        left = self.model.gp.covariance(np.stack([one.equation for one in each]), tasks)
-        unsure = left.diagonal()
-        noise = self.model.embedding.hyper.own_variance
-        explained = (np.square(left).sum(axis=0) - unsure**2) / (unsure + noise)
-        best = int(np.argmax(explained))
-        return best, float(explained[best] / max(unsure.sum() - unsure[best], 1e-6))
-
     def _observed(self, one: MeasuredNetwork) -> observations.Observation:
         name = architecture_of(one.name) or one.signature
         return observations.Observation(self._set(one), self.task, one.latency_us, name)
@@ -151,7 +137,8 @@ class Family(source.CellSource):
             code = "public-timings"
             count = sum(int(model.seen[known.index(one)]) for one in own_tasks)
             text = f"learned from {count} public timings of this GPU"
-            named = {task.engine} - {task.runtime} | {t.harness for t in own_tasks if t.harness}
+            named = {engine_text(task.engine)} - {engine_text(task.runtime)}
+            named |= {t.harness for t in own_tasks if t.harness}
             text += f" ({', '.join(sorted(named))})" if named else ""
         elif of_engine and of_engine[0].device != task.device:
             modes = " and ".join(sorted({t.device for t in of_engine}))
@@ -161,8 +148,9 @@ class Family(source.CellSource):
             text = f"learned from this GPU at {' and '.join(precisions)}"
             code, text = "other-precision", f"{text}, none known at {task.precision}"
         elif of_device:
-            engines = ", ".join(sorted({t.engine for t in of_device}))
-            code, text = "other-version", f"no data for {task.engine}, learned from {engines}"
+            engines = ", ".join(sorted({engine_text(t.engine) for t in of_device}))
+            text = f"no data for {engine_text(task.engine)}, learned from {engines}"
+            code = "other-version"
         else:
             text = "learned from other GPUs"
             text += "" if self.measured else f", no {title} measured"

@@ -17,8 +17,7 @@ from hybridlat.graph.operators import KINDS
 from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.geometry import Geometry, View, geometry, start_us
-from hybridlat.schema.estimate import OriginCode
-from hybridlat.schema.structure import CellPrediction, LatencySource
+from hybridlat.schema.structure import CellPrediction, LatencySource, OriginCode
 from hybridlat.schema.target import Device
 
 SHARED = 0.95
