@@ -68,6 +68,11 @@ class Case:
     batch: int
     measured_us: float
     source: str
+    estimate: Any = None
+    times: float = 1.0
+    added_us: float = 0.0
+    copied: float = 0.0
+    shapes: Sequence[tuple[int, ...]] = ()
 
     def is_question(self) -> bool:
         """Whether the number is out of the interval, so that somebody asks."""
@@ -139,6 +144,8 @@ class Player:
             how = {"batch": choice(BATCHES)}
         elif kind == "busy":
             times = math.exp(self.random.uniform(math.log(1.3), math.log(4.0)))
+        elif kind == "clock":
+            times = self.random.uniform(1.15, 1.6)
         elif kind == "size":
             with suppress(HybridlatError):  # sides that would not be whole are drawn again
                 how = {"shapes": image_shapes(opened, choice(SIZES))}
@@ -151,7 +158,10 @@ class Player:
             return None
         us = (one.latency_us * times + added_us) * self.random.uniform(1 - NOISE, 1 + NOISE)
         what = f"{target.device} {target.precision} {how or ''} {times:.2f} {added_us:.0f} µs"
-        return Case(kind, network, str(own), 1, us, what)
+        run = Item(network).opened(Query(**how)).network()
+        shapes = [run.types[name].shape for name in run.inputs]
+        more = times, added_us, copied_bytes(run), shapes
+        return Case(kind, network, str(own), 1, us, what, one, *more)
 
 
 def played(seed: int) -> None:

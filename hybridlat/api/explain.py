@@ -42,7 +42,6 @@ _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 
 # A network is slowed by no more than one of these, each as likely: the more, the rarer.
 _SLOWER = {"clock": (1.4, 2.0), "busy": (1.4, 2.0, 4.0, 8.0)}
 _OPTIONS = (0.25, 8.0)  # what an option of a run may do to it
-_STEADY, _STEADY_BUSY = 0.95, 0.25  # a program beside it seldom slows every run alike
 _NOTED = 0.01  # copies of less are no circumstance
 _AXES = {"batch": slice(1), "size": slice(2, None)}
 _FIXED = 0.5  # a file that is fixed to what it runs at runs at no other: of another export's number
@@ -53,19 +52,21 @@ _LEAST_SD, _ANY = 0.03, math.log(1e6)  # of ln(latency): no clock, and no reader
 
 @dataclass(frozen=True)
 class _Case:
-    """A suspect before it is weighed: ``factor`` is the range that it slows the network by."""
+    """A suspect before it is weighed, slowed by a range of ``factor``, with ``copied`` data."""
 
     kind: str
     text: str
     latency_us: float
     log_sd: float
     factor: tuple[float, float] = (1.0, 1.0)
+    copied: float = 1.0
 
-    def density(self, measured_us: float) -> float:
-        """Of ln(latency) at what was measured."""
-        low, high = (math.log(measured_us / self.latency_us / f) for f in reversed(self.factor))
-        error = NormalDist(0, self.log_sd)
-        return (error.cdf(high) - error.cdf(low)) / (high - low) if low < high else error.pdf(low)
+    def density(self, run: Run) -> float:
+        """Of ln(latency) at what was measured, and of what else its log says."""
+        low, high = (math.log(run.gpu_us / self.latency_us / f) for f in reversed(self.factor))
+        error, odds = NormalDist(0, self.log_sd), run.odds(self.kind, self.copied)
+        within = error.cdf(high) - error.cdf(low)
+        return odds * (within / (high - low) if low < high else error.pdf(low))
 
 
 def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query) -> Explanation:
@@ -93,10 +94,11 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         try:
             by_graph = replayed or one.is_replayed
             case = _case(one.kind, one.text, predict(one.target, one.query, by_graph))
-            return replace(case, latency_us=grown * case.latency_us)
+            return replace(case, latency_us=grown * case.latency_us, copied=one.work or 1.0)
         except HybridlatError:  # of a file that is fixed to its size: its latency grows with work
             us, text = one.work * base.latency_us, f"{one.text} (by its work)"
-            return replace(base, kind=one.kind, text=text, latency_us=us) if us else None
+            by_work = replace(base, kind=one.kind, text=text, latency_us=us, copied=one.work)
+            return by_work if us and one.kind == "size" else None
 
     grown, stated, copies_us, replayed = 1.0, list[Stated](), run.copies_us, False
     try:
@@ -114,7 +116,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             own, query, replayed = one.target, one.query, replayed or one.is_replayed
         else:
             grown *= changed.latency_us / base.latency_us
-        base = replace(changed, kind="as predicted", text="as the log states")
+        base = replace(changed, kind="as predicted", text="as the log states", copied=1.0)
     called = run.log.names[0] if "" not in run.log.names else ""
     if plain_name(called) not in ("", plain_name(Item(source).opened(query).file.label)):
         stated.append(Stated("network", f"of the network {called}", base.latency_us))
@@ -142,12 +144,14 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     now, written = _shapes(opened), opened.file.parsed.input_sizes
     images = [(now.get(name, ()), (*sizes,)) for name, sizes in written.items() if len(sizes) > 2]
     fixed = {kind for kind, at in _AXES.items() if all(n[at] == w[at] for n, w in images)}
+    run = replace(run, copied_bytes=copied_bytes(opened.network()))
     suspects = _weighed(cases, run, fixed, normal_quantile(estimate.confidence))
     nothing = PRIORS["nothing"] / _ANY
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
     scaled = tuple(replace(one, probability=one.probability / total) for one in ranked)
-    return Explanation(estimate, run.gpu_us + copies_us, scaled, nothing / total, tuple(stated))
+    us = run.gpu_us + copies_us
+    return Explanation(estimate, us, scaled, nothing / total, tuple(stated), run.spread)
 
 
 def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) -> list[Suspect]:
@@ -155,15 +159,13 @@ def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) 
 
     Kinds that the file is ``fixed`` against are rarer; ``z`` is the interval's quantile.
     """
-    is_steady = (run.log.least_us or 0.0) > _STEADY * run.gpu_us
-    priors = {**PRIORS, "busy": PRIORS["busy"] * (_STEADY_BUSY if is_steady else 1.0)}
     suspects = []
-    for kind, prior in priors.items():
+    for kind, prior in PRIORS.items():
         alike = [case for case in cases if case.kind == kind not in run.settled]
         if not alike:
             continue
         prior *= _FIXED if kind in fixed else 1.0
-        weights = [prior / len(alike) * case.density(run.gpu_us) for case in alike]
+        weights = [prior / len(alike) * case.density(run) for case in alike]
         best = alike[weights.index(max(weights))]
         reach, (least, most) = math.exp(z * best.log_sd), best.factor
         low_us, high_us = best.latency_us / reach * least, best.latency_us * reach * most
@@ -211,7 +213,7 @@ def _circumstances(
                 for name, shape in (query.shapes or {}).items()
             }
             bound = replace(query, batch=size, shapes=batched or None)
-            yield Circumstance("batch", f"at batch {size}", target, bound)
+            yield Circumstance("batch", f"at batch {size}", target, bound, size / batch)
     for size in _SIZES:
         with suppress(InputError):
             shapes = {**now, **image_shapes(opened, size)}

@@ -3,6 +3,9 @@
 The clock that a log prints is the highest that the board has, whatever its mode (an AGX Xavier in a
 mode of 15 W prints 1.377 GHz): it rules out faster modes alone. A run is bound by enqueueing above
 0.8 of the GPU's time, which is where trtexec warns (sampleReporting.cpp).
+
+What is not settled the log may still tell, by how much single runs vary and by what copies take.
+Seven logs from public issues vary by 0.1 to 10 %; one that waits for its host does by 28 %.
 """
 
 from __future__ import annotations
@@ -13,18 +16,23 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from statistics import NormalDist
 
 from hybridlat.api.arguments import Query
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.measuring.tables import board_of
 from hybridlat.onnx_io import Shapes
-from hybridlat.schema.names import MODES
+from hybridlat.schema.names import MODES, engine_text
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.cells import Refusal, target_of
 from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, text_of
 
 _BOUND, _SAME_CLOCK = 0.8, 1.05
+# Of ln(standard deviation of ln(latency) of single runs), on a quiet machine and on a busy one.
+_QUIET, _SHAKEN = NormalDist(math.log(0.01), 1.2), NormalDist(math.log(0.2), 0.8)
+_BUSY_SHAKEN, _ELSE_SHAKEN, _LEAST_SPREAD = 0.75, 0.05, 1e-4  # it may slow all runs alike
+_COPIES_SD, _ODD_COPIES, _COPY_BYTES_PER_US, _COPY_US = 0.7, 0.1, 8e3, 20.0  # SD of ln(µs)
 REPLAYED = "replayed from a CUDA graph"
 
 
@@ -47,6 +55,30 @@ class Run:
     gpu_us: float
     target: Target
     log: TrtexecLog = field(default_factory=TrtexecLog)
+    copied_bytes: float = 0.0  # by the question's network
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation of ln(latency of single inferences), by their upper tail.
+
+        None where no log states it, or the GPU waits for its host, which varies by itself.
+        """
+        if self.log.upper_us is None or self.enqueue_us:
+            return None
+        share, us = self.log.upper_us
+        return max(math.log(us / self.gpu_us) / NormalDist().inv_cdf(share), _LEAST_SPREAD)
+
+    def odds(self, kind: str, copied: float) -> float:
+        """How likely a spread and copies of so many times the data are, against what is usual."""
+        odds, expected_us = 1.0, copied * self.copied_bytes / _COPY_BYTES_PER_US + _COPY_US
+        if self.spread is not None:
+            often, at = _BUSY_SHAKEN if kind == "busy" else _ELSE_SHAKEN, math.log(self.spread)
+            mixed = often * _SHAKEN.pdf(at) + (1 - often) * _QUIET.pdf(at)
+            odds = 2 * mixed / (_SHAKEN.pdf(at) + _QUIET.pdf(at))
+        if self.copies_us:
+            far = math.log(self.copies_us / expected_us) / _COPIES_SD
+            odds *= _ODD_COPIES + 3 * math.exp(-(far**2) / 2)
+        return odds
 
     @property
     def copies_us(self) -> float:
@@ -83,7 +115,7 @@ class Run:
             target = max(filter(self.allows, modes_of(target)), key=clock_hz, default=target)
         moved = "power mode" if target.device != self.target.device else "device"
         for kind, part, text in (
-            ("engine", "runtime", f"under {target.runtime}"),
+            ("engine", "runtime", f"under {engine_text(target.runtime)}"),
             (moved, "device", f"on {target.device}"),
             ("precision", "precision", f"computed in {target.precision.upper()}"),
         ):

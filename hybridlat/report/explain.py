@@ -15,7 +15,7 @@ from hybridlat.errors import InputError
 from hybridlat.report.cell_texts import chain, what_text, where_text
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.terminal import printed
-from hybridlat.report.units import first_upper, interval_text, latency_text, scale_for
+from hybridlat.report.units import first_upper, interval_text, latency_text, percent_text, scale_for
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
@@ -72,7 +72,7 @@ class Explanation:
 
     ``stated`` is what the log of the run says; the suspects come on top of it. ``nothing`` is the
     probability that none of them is it. ``verdict`` is ``normal`` (within the interval),
-    ``explained`` or ``not explained``.
+    ``explained`` or ``not explained``. ``spread`` is how much single runs vary (0..).
     """
 
     estimate: Estimate
@@ -80,6 +80,7 @@ class Explanation:
     suspects: tuple[Suspect, ...]
     nothing: float
     stated: tuple[Stated, ...] = ()
+    spread: float | None = None
 
     @property
     def cause(self) -> Stated | Suspect:
@@ -104,7 +105,7 @@ class Explanation:
         names = ("network", "target", "batch", "latency_us", "interval_us")
         body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
         body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
-        body |= {"nothing": self.nothing, "cause": self.cause.kind}
+        body |= {"nothing": self.nothing, "cause": self.cause.kind, "spread": self.spread}
         suspects = [asdict(one) for one in self.suspects]
         return body | {"suspects": suspects, "stated": [asdict(one) for one in self.stated]}
 
@@ -142,6 +143,10 @@ class Explanation:
 
     def __str__(self) -> str:
         checks = [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
+        if self.spread is not None:
+            checks.insert(
+                0, f"Single runs vary by {percent_text(self.spread)} (quiet: 0.1 to 10 %)."
+            )
         return "\n".join([self.headline(), printed(self.table().print), "", *checks]).rstrip()
 
 

@@ -45,8 +45,7 @@ def test_a_sweep_over_widths_is_a_curve_in_every_form(tmp_path: Path) -> None:
     assert 'data-over="width" data-values="0.5 0.75 1.0"' in page and "resnet18 over widths" in page
     rows = list(csv.DictReader(io.StringIO(run(sweep, *words[:5], "--csv", "-").stdout)))
     assert [float(row["latency_us"]) for row in rows] == latencies
-    whole = Predictor(L4).predict("resnet18")
-    assert latencies[-1] == pytest.approx(whole.latency_us)
+    assert latencies[-1] == pytest.approx(Predictor(L4).predict("resnet18").latency_us)
 
 
 def test_a_sweep_finds_the_knee_of_the_throughput_and_calls_no_bend_a_step() -> None:
@@ -248,6 +247,23 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
         Path("run.log").write_text(text)
         with pytest.raises(InputError, match=said):
             Predictor(L4_86).explain("resnet18", "run.log")
+
+
+def test_runs_that_vary_point_to_another_program_and_copies_to_a_batch() -> None:
+    us, shares = 3 * (Predictor(L4_86).predict("resnet18").latency_us or 0.0), list[float]()
+    for high, copies_us, kind in (
+        (1.01, 0, "busy"),
+        (1.6, 0, "busy"),
+        (1, 90, "batch"),
+        (1, 900, "batch"),
+    ):
+        log = write_log(us / 1e3, all=(us + copies_us) / 1e3).rstrip()
+        log = log.replace("Created input binding for input with", "").replace("--onnx", "--verbose")
+        Path("run.log").write_text(f"{log}, percentile(90%) = {high * us / 1e3} ms")
+        answer = Predictor(L4_86).explain("resnet18", "run.log")
+        shares += [one.probability for one in answer.suspects if one.kind == kind]
+        assert f"Single runs vary by {100 * (answer.spread or 0):.1f} %" in str(answer)
+    assert shares[1] > 3 * shares[0] and shares[3] > 2 * shares[2]
 
 
 def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class TrtexecLog:
     ``names`` are what its network may be called, an empty one as the log's file is.
     ``shapes`` are those of inputs; where ``is_typed``, the network's types decide the precision.
     ``board`` is the number of multiprocessors and the bytes of memory. ``medians_us`` are those of
-    the summary, ``least_us`` the lowest GPU time, ``objection`` why the run is no measurement.
+    the summary, ``least_us`` the lowest GPU time, ``upper_us`` the first of its percentiles above
+    the median with its share (0..1), ``objection`` why the run is no measurement.
     ``power_mode`` is a Jetson's, as nvpmodel printed it above.
     """
 
@@ -53,6 +54,7 @@ class TrtexecLog:
     line: int = 0
     medians_us: Mapping[str, float] = field(default_factory=dict)
     least_us: float | None = None
+    upper_us: tuple[float, float] | None = None
     clock_hz: float | None = None
     is_unstable: bool = False
     power_mode: str = ""
@@ -188,6 +190,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         line=lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
         medians_us={name: _us(match[3]) for name, match in summary.items()},
         least_us=_us(gpu[2]) if gpu else None,
+        upper_us=(float(gpu[4]) / 100, _us(gpu[5])) if gpu and gpu[4] else None,
         clock_hz=float(_matched("clock", text) or 0) * 1e9 or None,
         is_unstable=PRINTED["unstable"].search(text) is not None,
     )
