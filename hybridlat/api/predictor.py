@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -124,6 +125,22 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         self._token = os.urandom(8)  # names what workers load for it
         self.sessions.first.give(known, batch, shapes)
+
+    def most_telling(
+        self, sources: Iterable[Source], **sizes: Unpack[Sizes]
+    ) -> tuple[int, float] | None:
+        """Which of these networks, measured and then ``known``, would narrow the others most.
+
+        Its position, and what share (0..1) of the variance of the others' log-latencies it tells.
+        None for an empty list, and where no family of GPUs predicts. Raises what ``predict`` does.
+        """
+        check_many(sources, "most_telling")
+        query = Query(**sizes)
+        opened = [item.opened(query, self.sessions.recall) for item in items_of(sources)]
+        first = self.sessions.first
+        if first.law is None or not opened:
+            return None
+        return first.law.most_telling([first.measured_network(one, math.nan) for one in opened])
 
     @overload
     def predict(

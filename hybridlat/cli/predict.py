@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import click
 
@@ -15,16 +16,22 @@ from hybridlat.cli.output import (
     Run,
     aside,
     console,
+    echo,
     print_json,
     worst,
 )
 from hybridlat.errors import HybridlatError
+from hybridlat.graph.network import Shapes
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import budget_text, percent_text, verdict_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import part_text
+from hybridlat.schema.structure import EstimateWarning
 
 MOST_DOUBTS = 3  # of a kind that are printed
+MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
+WIDE = ("rough", "order of magnitude")
 
 
 @command(
@@ -35,7 +42,8 @@ def predict(run: Run) -> int:
     """Predict the latency of networks, and where the time goes.
 
     The name of a shipped network stands for its file: `hybridlat examples` lists them. Several
-    batches give a curve of latency and throughput, several targets a table.
+    batches give a curve of latency and throughput, several targets a table. Of several networks
+    with wide intervals the last line names the one to measure first.
 
     \b
     hybridlat predict resnet18
@@ -72,6 +80,8 @@ def predict(run: Run) -> int:
                             if len(table.estimates()) > 1:
                                 click.echo()
                             print_estimate(console(), answer, every_cell=run.every_cell)
+                if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
+                    echo(hint)
         except HybridlatError as error:
             if len(each_target) == 1:
                 raise
@@ -106,6 +116,27 @@ def _keep(
         aside(str(answer))
     table.answers[place] = answer
     return answer
+
+
+def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: Shapes) -> str:
+    """Which known latency would narrow several wide intervals, a remark of that network."""
+    answers = [(place, one) for place, one in table.rows() if isinstance(one, Estimate)]
+    wide = [(place, one) for place, one in answers if one.grade in WIDE][:MOST_ADVISED]
+    paths = [table.networks[place[0]] for place, _ in wide]
+    telling = None
+    if len(paths) > 1:
+        telling = predictor.most_telling(paths, batch=table.batches[0], shapes=shapes)
+    if telling is None or telling[1] < WORTH_ADVISING:
+        return ""
+    best, share = telling
+    text = (
+        f"Of these, measure {paths[best]} first: its latency (--known {paths[best]}=1.21ms) "
+        f"tells {part_text(share)} of what is unsure of the others."
+    )
+    place, estimate = wide[best]
+    remark = EstimateWarning("known-network", text)
+    table.answers[place] = replace(estimate, warnings=(*estimate.warnings, remark))
+    return text
 
 
 def _exit_code(table: PredictionTable, *, shown: bool) -> int:

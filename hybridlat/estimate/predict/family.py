@@ -115,6 +115,20 @@ class Family(source.CellSource):
             factor = calibration.quantile(label, confidence, z) / z
         return [factor * float(sd) for sd in self.model.ratio_log_sds(rows, answers)[0]]
 
+    def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
+        """The position of the network that would tell most of the others, if measured.
+
+        And the share (0..1) of the variance of their log-latencies that it would tell.
+        """
+        tasks = [self.task] * len(networks)
+        each = self.model.predict_all([self._set(one) for one in networks], tasks)
+        left = self.model.gp.covariance(np.stack([one.equation for one in each]), tasks)
+        unsure = left.diagonal()
+        noise = self.model.embedding.hyper.own_variance
+        explained = (np.square(left).sum(axis=0) - unsure**2) / (unsure + noise)
+        best = int(np.argmax(explained))
+        return best, float(explained[best] / max(unsure.sum() - unsure[best], 1e-6))
+
     def _observed(self, one: MeasuredNetwork) -> observations.Observation:
         name = architecture_of(one.name) or one.signature
         return observations.Observation(self._set(one), self.task, one.latency_us, name)
