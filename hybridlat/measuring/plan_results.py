@@ -20,7 +20,7 @@ from hybridlat.errors import StoreError
 from hybridlat.graph.signature import HEADER, hash_of
 from hybridlat.measuring import statistics
 from hybridlat.measuring.tables import device_of
-from hybridlat.model.family.shipped import timed_as
+from hybridlat.model.family.shipped import FAMILY_OF, timed_as
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
@@ -98,9 +98,11 @@ def _is_as_ordered(manifest: Mapping[str, Any], board: _Results, path: Path) -> 
     measured = board.runtime
     if measured.partition("-")[0] != engine:
         raise StoreError(f"{path} was measured with {measured}, and the plan is for {runtime}")
-    is_version = f"{measured}.".startswith(f"{runtime}.")
-    if not version[:1].isdigit():  # it was lowered as its target is predicted
-        ordered = timed_as(Target(device, engine, manifest["records"][0]["precision"]))
+    is_any = not version[:1].isdigit()
+    is_version = is_any or f"{measured}.".startswith(f"{runtime}.")
+    if is_any and engine in FAMILY_OF:  # it was lowered as its target is predicted
+        precision = next((one["precision"] for one in manifest["breakdowns"]), "fp32")
+        ordered = timed_as(Target(device, engine, precision))
         there = replace(ordered, runtime=measured)
         is_version = registry.lowering_identity(ordered) == registry.lowering_identity(there)
         runtime = ordered.runtime if ordered.version else f"the newest {engine}"
