@@ -219,7 +219,7 @@ NET = "network,t\na,1\n"
         ("network,latency\na,1\n", "", "in its name.*it has network, latency;"),
         ("network,target\na,b\n", "", "no column of latencies"),
         *(
-            (f"network,latency_ms,Size\na,1,{size}\nb,1,224\n", "", f"of megabytes: {size};")
+            (f"network,latency_ms,Size\na,1,{size}\nb,1,224\n", "", f"pixels or MB: {size};")
             for size in (45, 98, 171, 16)
         ),
         ("network,Throughput\na,100\n", "", r"images_per_second.*of images, or of batches"),

@@ -291,9 +291,8 @@ def _outweighs(new: LatencyStats, known: LatencyStats | None) -> bool:
     """Whether a later source answers: before it there is nothing, a failure, or a busy machine."""
     if known is None or new.latency_us is None:
         return known is None
-    if known.latency_us is None:
-        return True
-    return new.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
+    is_steadier = new.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
+    return is_steadier or known.latency_us is None
 
 
 @cache

@@ -35,7 +35,7 @@ OBJECTIONS = [
     (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
     for reason, forms in _NAMES["objections"].items()
 ]
-_SIDES = {*_NAMES["sides"]["odd"], *range(32, cells.LONGEST_SIDE, 8), *range(65, 2048, 8)}
+_SIDES = _NAMES["sides"]["odd"]
 STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
@@ -197,16 +197,13 @@ class Table:
                 raise StoreError(f"{path} has a second header in row {number}: {fix}")
 
     def refuse_lookalikes(self, path: Path) -> None:
-        """StoreError for an unread column that states a field which no other column does.
-
-        Also for a column ``size`` that may be of files: images rarely have such sides.
-        """
+        """StoreError for an unread column that states what no other does, and for sizes in MB."""
         place = -1 if "size" in self.column_map.columns else self.places.get("size", -1)
         if place >= 0 and self.header[place].lower() == "size":
             plain = [cell for row in self.rows for cell in row[place : place + 1]]
-            if odd := [text for text in plain if text.isdecimal() and int(text) not in _SIDES]:
-                why = f"{path} has a column 'size' of pixels or of megabytes: {odd[0]}"
-                raise StoreError(f"{why}; name it input_size or size_mb")
+            numbers = map(int, filter(str.isdecimal, plain))
+            if odd := [n for n in numbers if n < 24 or (n % 8 > 1 and n not in _SIDES)]:
+                raise StoreError(f"{path} has a size of pixels or MB: {odd[0]}; name it input_size")
         known = {*self.places, *self.column_map.constants}
         known |= {"precision", "engine", "version", "device"} if "target" in known else set()
         known |= {"size"} if "height" in known else set()

@@ -33,12 +33,12 @@ BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 class TrtexecLog:
     """The fields of a run. ``times`` is the file of its times, ``labels`` how it ran.
 
-    ``names`` are what its network may be called, an empty one as the log's file is.
-    ``shapes`` are those of inputs; where ``is_typed``, the network's types decide the precision.
-    ``board`` is the number of multiprocessors and the bytes of memory. ``medians_us`` are those of
-    the summary, ``least_us`` the lowest GPU time, ``upper_us`` the first of its percentiles above
-    the median with its share (0..1), ``objection`` why the run is no measurement.
-    ``power_mode`` is a Jetson's, as nvpmodel printed it above.
+    ``names`` are what its network may be called, an empty one as the log's file is. ``shapes`` are
+    those of inputs; where ``is_typed``, the network's types decide the precision. ``board`` is the
+    number of multiprocessors and the bytes of memory. ``medians_us`` are those of the summary,
+    ``least_us`` the lowest GPU time, ``upper_us`` the first of its percentiles above the median
+    with its share (0..1), ``objection`` why the run is no measurement. ``power_mode`` is a
+    Jetson's, as nvpmodel printed it above.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -130,11 +130,8 @@ def read_runs(text: str) -> list[TrtexecLog]:
 
 def _above(name: str, text: str, starts: Sequence[int]) -> list[str]:
     """What is printed last above each run; empty for nothing."""
-    last, each = "", list[str]()
-    for before, start in zip([0, *starts], starts, strict=False):
-        last = [last, *PRINTED[name].findall(text, before, start)][-1]
-        each.append(last)
-    return each
+    printed = [(match.start(), match[1] or "") for match in PRINTED[name].finditer(text)]
+    return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
 
 
 def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
