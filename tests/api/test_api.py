@@ -84,7 +84,7 @@ def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
     [
         ("epyc-26-2/onnxruntime-1.31/fp32/1t", ""),
         ("epyc-26-2/onnxruntime-1.30/fp32/1t", "another version"),
-        ("v100/tensorrt-8.6/fp16", "No data for tensorrt-8.6"),
+        ("v100/tensorrt-8.6/fp16", "No data for TensorRT 8.6"),
         ("l40/tensorrt-10.0/fp16", "no L40 measured"),
     ],
 )

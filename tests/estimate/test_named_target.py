@@ -71,8 +71,8 @@ WRONG = {
     # nor has a GPU threads, or an engine a version that never came out.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
     "l4/onnxruntime/fp32/4t": "write l4/onnxruntime/fp32",
-    "orin-nano/tensorrt-99/fp16": "tensorrt-99 names no version of tensorrt: the newest known is ",
-    "l4/tensorrt-23.10/fp16": "23.10 is a container's year and month: write the version of tensor",
+    "orin-nano/tensorrt-99/fp16": "tensorrt-99 names no version of TensorRT: the newest known is ",
+    "l4/tensorrt-23.10/fp16": "23.10 is a container's year and month: write the version of Tensor",
     "l4//fp16": "is not a target: write it as device/",
     "l4/tensorrt/fp16/many": "write 1t, 2t",
 }  # fmt: skip

@@ -91,7 +91,7 @@ def test_a_cell_far_from_training_is_the_family_s_and_keeps_nothing_back(
     alexnet = NETS / "bvlc_alexnet.onnx"  # its first kernel is 11x11
     estimate = predict(alexnet, target, store=store, measure="never", tolerance=0.99)
     first = next(cell for cell in estimate.cells if "n0" in cell.nodes)
-    assert "learned from paddle-tensorrt-2020" in first.reason
+    assert "TensorRT in Paddle 2020, " in first.reason
     assert all(cell.trusted for cell in estimate.cells)
     assert estimate.within_tolerance and not estimate.to_measure
 

@@ -15,6 +15,7 @@ from hybridlat.estimate.lookup.named_target import on_record
 from hybridlat.schema.names import (
     device_name,
     engine_name,
+    engine_text,
     precision_name,
     refuse_version,
     target_named,
@@ -303,7 +304,9 @@ FAIL = (
 @pytest.mark.parametrize("runtime", FAIL.split())
 def test_what_never_came_out_is_refused(runtime: str) -> None:
     target = Target("x", runtime, "fp32")
-    with pytest.raises(TargetError, match=f"{runtime} names no version of {target.engine}"):
+    with pytest.raises(
+        TargetError, match=f"{runtime} names no version of {engine_text(target.engine)}"
+    ):
         refuse_version(target.engine, target.version)
     with pytest.raises(TargetError, match="names no version"):
         engine_name(target.engine, target.version)
