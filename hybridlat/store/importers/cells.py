@@ -19,7 +19,7 @@ LEAST_US, MOST_US = 1e-3, 1e12
 """No latency is below a nanosecond or above eleven days."""
 _CHANNELS = (1, 3, 4)
 _LONGEST_VALUE = 200  # letters; a cell has any number
-LONGEST_SIDE = 16384  # of an image: a number alone may count pixels or parameters
+_LONGEST_SIDE = 16384  # of an image: a number alone may count pixels or parameters
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _SHEETS = shipped_files("devices", ".toml")
@@ -150,7 +150,7 @@ def shape(text: str) -> tuple[int | None, Size]:
     comma = r"\s*,\s*|" if bare != text.strip() else r"\s*,\s+|"
     parts = re.split(rf"{comma}\s*[x×*]\s*|\s+", bare, flags=re.IGNORECASE)
     numbers = [int(n) for n in parts if re.fullmatch("[0-9]{1,9}", n)]
-    if len(numbers) != len(parts) or len(numbers) > 4 or not 0 < min(numbers) <= LONGEST_SIDE:
+    if len(numbers) != len(parts) or len(numbers) > 4 or not 0 < min(numbers) <= _LONGEST_SIDE:
         raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
     batch = numbers.pop(0) if len(numbers) == 4 else None
     if len(numbers) == 3:
