@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import chain, permutations
 from operator import itemgetter
 from pathlib import PurePath
 
@@ -217,11 +218,12 @@ def compared_note(answers: Iterable[Estimate | HybridlatError]) -> str:
 
 def order_note(estimates: Iterable[Estimate]) -> str:
     """A line where a precision comes out slower than one that its device computes more slowly."""
-    texts = []
-    for one, other in permutations(estimates, 2):
-        (*own, fine), (*same, coarse) = (each.target.split("/", 2) for each in (one, other))
-        if (own, one.network, one.batch) != (same, other.network, other.batch):
-            continue
+    texts, alike = list[str](), defaultdict[tuple[object, ...], list[Estimate]](list)
+    for one in estimates:
+        device, runtime, _ = one.target.split("/", 2)
+        alike[device, runtime, one.network, one.batch].append(one)
+    for one, other in chain.from_iterable(permutations(each, 2) for each in alike.values()):
+        (device, _, fine), (*_, coarse) = (each.target.split("/", 2) for each in (one, other))
         us, quick_us = (each.latency_us or 0.0 for each in (one, other))
         if us > _LATER * quick_us > 0 and (one.peak_flops or 0.0) > (other.peak_flops or 0.0):
             differ = one.basis[0] != other.basis[0]
@@ -229,7 +231,7 @@ def order_note(estimates: Iterable[Estimate]) -> str:
             texts.append(
                 f"{one.network} at batch {one.batch}: {fine.upper()} comes out slower than "
                 f"{coarse.upper()}, {latency_text(us)} against {latency_text(quick_us)}, though "
-                f"{own[0]} computes it quicker: do not choose between them by that{why}."
+                f"{device} computes it quicker: do not choose between them by that{why}."
             )
     more = f" So it is with {count_text(len(texts) - 1, 'other pair')}." if texts[1:] else ""
     return "".join(texts[:1]) + more
