@@ -130,8 +130,8 @@ class _Rules(PredictedGraph):
             fits &= self.in_blocks(source) is not None or source in self.network.inputs
         if not fits:
             return self._plain(position, node)
-        self._on_blocks(position, node)
-        self.kernels[-1].domain, self.kernels[-1].version = BLOCKED_DOMAIN, 1
+        kernel = self._on_blocks(position, node)
+        kernel.domain, kernel.version = BLOCKED_DOMAIN, 1
 
     def _activation(self, position: int, node: Node) -> None:
         source = self.inputs(node)[0]
@@ -201,9 +201,10 @@ class _Rules(PredictedGraph):
         # What holds blocks is reordered at the end, under the name that it has in the file.
         self.emit(self.new_kernel(position, node), self.inputs(node))
 
-    def _on_blocks(self, position: int, node: Node) -> None:
-        inputs = [self.as_blocks(name) for name in self.inputs(node)]
-        self.emit(self.new_kernel(position, node), inputs, BLOCKS)
+    def _on_blocks(self, position: int, node: Node) -> Kernel:
+        kernel = self.new_kernel(position, node)
+        self.emit(kernel, [self.as_blocks(name) for name in self.inputs(node)], BLOCKS)
+        return kernel
 
     def _activate(self, kernel: Kernel, position: int) -> None:
         node = self.network.nodes[position]
