@@ -139,8 +139,8 @@ def lower(network: Network, target: Target) -> Lowered:
 def lower_quickly(network: Network, target: Target) -> Lowered:
     """The answer of :func:`lower`, by rules where they are known to hold for the engine."""
     module = _lowering(target)
-    lower = module.lower if network.left_out else getattr(module, "lower_quickly", module.lower)
-    lowered: Lowered = lower(network, target)
+    quick = getattr(module, "lower_quickly", module.lower)
+    lowered: Lowered = (module.lower if network.left_out else quick)(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 
