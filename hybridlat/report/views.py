@@ -83,9 +83,10 @@ def to_html(estimates: Any, path: StrPath | None = None) -> str | None:
     if not each:
         raise InputError("to_html takes one estimate at least: there is none")
     text = page(each)
-    if path is not None:
-        write_text(path, text)
-    return text if path is None else None
+    if path is None:
+        return text
+    write_text(path, text)
+    return None
 
 
 def to_frame(estimates: Any) -> Any:
