@@ -22,6 +22,7 @@ from hybridlat.api.arguments import Query
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.measuring.tables import board_of
+from hybridlat.model.family.embedding import COPY_BYTES_PER_US
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.names import MODES, engine_text
 from hybridlat.schema.target import Target
@@ -32,7 +33,7 @@ _BOUND, _SAME_CLOCK = 0.8, 1.05
 # Of ln(standard deviation of ln(latency) of single runs), on a quiet machine and on a busy one.
 _QUIET, _SHAKEN = NormalDist(math.log(0.01), 1.2), NormalDist(math.log(0.2), 0.8)
 _BUSY_SHAKEN, _ELSE_SHAKEN, _LEAST_SPREAD = 0.75, 0.05, 1e-4  # it may slow all runs alike
-_COPIES_SD, _ODD_COPIES, _COPY_BYTES_PER_US, _COPY_US = 0.7, 0.1, 8e3, 20.0  # SD of ln(µs)
+_COPIES_SD, _ODD_COPIES, _COPY_US = 0.7, 0.1, 20.0  # SD of ln(µs)
 REPLAYED = "replayed from a CUDA graph"
 
 
@@ -70,7 +71,7 @@ class Run:
 
     def odds(self, kind: str, copied: float) -> float:
         """How likely a spread and copies of so many times the data are, against what is usual."""
-        odds, expected_us = 1.0, copied * self.copied_bytes / _COPY_BYTES_PER_US + _COPY_US
+        odds, expected_us = 1.0, copied * self.copied_bytes / COPY_BYTES_PER_US + _COPY_US
         if self.spread is not None:
             often, at = _BUSY_SHAKEN if kind == "busy" else _ELSE_SHAKEN, math.log(self.spread)
             mixed = often * _SHAKEN.pdf(at) + (1 - often) * _QUIET.pdf(at)

@@ -41,7 +41,7 @@ LAYOUT = len(DESCRIPTORS) + len(PARTS)
 innermost."""
 _MADE_FOR = 2.0 ** np.arange(3, 12)
 _HOST_US = 60.0
-_COPY_BYTES_PER_US = 8e3
+COPY_BYTES_PER_US = 8e3
 """Starting points of what a run and a copied byte cost; fitting corrects them."""
 
 
@@ -117,7 +117,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     kernels_us = parts.sum(axis=1)
     rows[:count, len(DESCRIPTORS) : LAYOUT] = parts / kernels_us[:, None]
     rows[:count, LAYOUT] = v.variant >= CHANNELS_LAST
-    copy_us = max(table.copied_bytes, 1.0) / _COPY_BYTES_PER_US
+    copy_us = max(table.copied_bytes, 1.0) / COPY_BYTES_PER_US
     return rows, np.append(kernels_us, [_HOST_US, copy_us])
 
 
