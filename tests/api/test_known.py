@@ -38,7 +38,8 @@ def test_a_known_network_moves_the_others_and_hardly_widens_them(store: str) -> 
     )
     assert widths < 1.03 * were
     for now, was in zip(after, before, strict=True):
-        assert 1.2 < ends(now)[1] / ends(was)[1] < 1.8
+        (low_us, us, high_us), (was_low_us, was_us, was_high_us) = ends(now), ends(was)
+        assert 1.2 < us / was_us < 1.8 and high_us / low_us < 1.25 * was_high_us / was_low_us
         body = now.to_json()
         assert sum(SAID in warning for warning in body["warnings"]) == 1
         assert all(SAID in cell["reason"] for cell in body["cells"])
