@@ -8,25 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments import own_gpu, two_modes
+from experiments import own_gpu
 from hybridlat.schema.workers import silent
 from hybridlat.store.packs import PackLookup
 from tests.pages import ROOT
 
 FOLDER = ROOT / "experiments"
-
-
-def test_the_sweep_shows_both_modes() -> None:
-    every = {s.title: two_modes.explain(s) for s in two_modes.read(FOLDER / "two_modes_sweep")}
-    assert len(every) == 4
-    window = every["c_out of 3x3, 64 channels in, 28x28"]
-    assert window.blocks[0] == 16  # the engine's block of channels
-    assert window.both < 2 < 5 < window.plain
-    channels = every["c_in of 3x3, 64 channels out, 28x28"]
-    assert channels.alignment == 4
-    assert channels.both < 2 < 10 < channels.steps
-
-
 SHIPPED = ROOT / "data" / "packs" / "h200_tensorrt-8.6_fp16"
 
 
