@@ -139,8 +139,8 @@ class Hyper:
     start one is to start any. ``layout_distance`` is how far apart the same kernel is with channels
     first and last, 0 where they are taken for one. Of (6), ``noise`` is of one observation,
     ``network`` of what one architecture has of its own on one task, ``architecture`` on all tasks,
-    and ``host`` of what its host has on one task. No f is believed to be below ``lowest`` or above
-    ``highest``. ``sharing`` is S of (2);
+    ``host`` of what its host has on one task, and ``freedom`` is ν, low where rows contradict each
+    other. No f is believed to be below ``lowest`` or above ``highest``. ``sharing`` is S of (2);
     ``apart`` has that of single terms (``Embedding.terms``) which share otherwise. ``alone`` is the
     share a (0..1) of (11); ``boosted`` gives tasks trees (12). ``overlap`` is the power of the norm
     that joins the device's time and the host's (3): 1 adds them, infinity takes the longer.
@@ -168,6 +168,7 @@ class Hyper:
     layout_distance: Number = 0.0
     overlap: Annotated[float, msgspec.Meta(ge=1, le=100)] = 1.0
     host: Number = 0.0
+    freedom: Annotated[float, msgspec.Meta(ge=1, le=100)] = 4.0
 
     @property
     def own_variance(self) -> float:

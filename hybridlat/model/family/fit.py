@@ -22,9 +22,7 @@ from hybridlat.model.family.task_laws import TaskGP
 from hybridlat.model.family.tasks import Float32, Task
 
 _STEPS = 7
-_DAMPING = 0.7
-_FREEDOM = 4.0
-_LEAST_WEIGHT = 0.02
+_DAMPING = 0.5
 _LEAST_NOISE = 0.03  # that errors are standardised by
 _MOST_ANCHORS = 900
 _REACH = 0.9
@@ -141,7 +139,7 @@ def _mode(
         noise = shared + np.diag(hyper.noise**2 / (weights * stated))
         gp = TaskGP.of(embedding, equations, [row.task for row in rows], noise, residuals)
         errors = (noise @ gp.dual) / max(hyper.noise, _LEAST_NOISE)
-        weights = np.maximum((_FREEDOM + 1) / (_FREEDOM + errors**2), _LEAST_WEIGHT)
+        weights = (hyper.freedom + 1) / (hyper.freedom + errors**2)
     assert gp is not None
     return _Mode(gp, residuals, noise, weights)
 
