@@ -1,7 +1,8 @@
 """A new device is made known: networks, then random kernels, then a model; twice goes on."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,9 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from hybridlat import Predictor
+from hybridlat import Predictor, onnx_io
 from hybridlat.cli import main as cli
+from hybridlat.engines import registry
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
@@ -22,6 +24,8 @@ from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.workers import OnProgress, silent
 from hybridlat.store import Store
 from hybridlat.training import onboarding
+from hybridlat.training.kernel_families import COMMON, RARE, Family
+from hybridlat.training.kernel_sampler import MOST_BYTES, draw, sweep
 from hybridlat.training.onboarding import OnboardingOptions
 from hybridlat.training.train import TrainingOptions
 from tests.evaluation.made_pack import DEVICE
@@ -255,3 +259,43 @@ def test_a_new_version_is_checked_against_the_one_that_is_known(
     assert document["target"] == str(here) and document["by"] == str(other)
     assert document["networks"] == 1 and document["trained"] is None
     assert document["notes"][0].startswith(f"answered from {other}")
+
+
+@pytest.mark.parametrize("chosen", [COMMON, RARE], ids=["common", "rarer"])
+def test_networks_are_sound_and_within_limits(chosen: Mapping[str, Family]) -> None:
+    families: set[str] = set()
+    for seed in range(300):
+        drawn = draw(seed, chosen)
+        families.add(drawn.family)
+        again = onnx_io.read_network(onnx_io.to_onnx(drawn.network, None))
+        assert drawn.kernel <= {node.name for node in again.nodes}
+        assert {n: again.types[n] for n in again.outputs} == {
+            n: drawn.network.types[n] for n in drawn.network.outputs
+        }
+        assert drawn.network.weight_bytes < MOST_BYTES
+    assert families == set(chosen)
+
+
+def test_kernels_are_distinct_and_named_by_their_hash() -> None:
+    drawn = list(sweep(FakeBackend(fuses=True), 200, seed=1))
+    assert len(drawn) == len({h for h, _ in drawn}) == 200
+    for hash_, cell in drawn[:50]:
+        assert sign(cell).hash == hash_
+        assert len(cell.nodes) == 1
+    assert [h for h, _ in sweep(FakeBackend(fuses=True), 50, seed=1)] == [h for h, _ in drawn[:50]]
+
+
+def test_contexts_are_those_that_can_hold_the_kernel() -> None:
+    backend = FakeBackend(fuses=True)
+    backend.contexts = {"small": 1e6, "": math.inf}
+    drawn = [cell for _, cell in sweep(backend, 300)]
+    assert {cell.context for cell in drawn} == set(backend.contexts)
+    assert all(2 * cell.weight_bytes < backend.contexts[cell.context] for cell in drawn)
+
+
+def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
+    backend = registry.open_backend("onnxruntime", {"threads": 1})
+    drawn = [cell for _, cell in sweep(backend, 60)]
+    assert len(drawn) == 60
+    blocked = sum(cell.nodes[0].domain == "com.microsoft.nchwc" for cell in drawn)
+    assert blocked > 30
