@@ -220,13 +220,15 @@ class Embedding:
         self.terms: dict[str, slice] = {}
         """The columns of each term τ of the covariance."""
         self.columns = 0
-        by_sharing: dict[Sharing, list[NDArray[np.intp]]] = {}
+        by_sharing: dict[Sharing, list[slice]] = {}
         for name, width in widths.items():
-            columns = np.arange(self.columns, self.columns + width)
             self.terms[name] = slice(self.columns, self.columns + width)
             self.columns += width
-            by_sharing.setdefault(hyper.apart.get(name, hyper.sharing), []).append(columns)
-        self._shared = [(own, np.concatenate(each)) for own, each in by_sharing.items()]
+            by_sharing.setdefault(hyper.apart.get(name, hyper.sharing), []).append(self.terms[name])
+        # A slice of an array of columns copies nothing.
+        self._shared = [
+            (own, np.r_[tuple(each)] if each[1:] else each[0]) for own, each in by_sharing.items()
+        ]
 
     def covariance(
         self, left: Float32, left_tasks: Sequence[Task], right: Float32, right_tasks: Sequence[Task]
@@ -254,7 +256,7 @@ class Embedding:
     def mixed(self, tasks: Sequence[Task], known: Sequence[Task], sums: Float32) -> Float32:
         """w (7) of tasks (tasks x columns), by Σ α z of the tasks ``known``."""
         result = np.zeros((len(tasks), self.columns), np.float32)
-        relations = Relations(tasks, known)
+        relations, sums = Relations(tasks, known), np.asfortranarray(sums)
         for sharing, columns in self._shared:
             between = sharing.between(relations).astype(np.float32)
             result[:, columns] = between @ sums[:, columns]

@@ -238,14 +238,14 @@ def read(folder: Path) -> FamilyModel:
             packed = arrays.take(f"trees_{i}", -1, kind="u").tobytes()
             ubj = zlib.decompressobj().decompress(packed, MOST_BYTES)
             trees[head.tasks[task]] = TaskTrees(laws[i, :-2], ubj, *laws[i, -2:].tolist())
-        anchors = arrays.take("anchors", -1, columns).astype(np.float32)
+        anchors = arrays.take("anchors", -1, columns).astype(np.float32, order="F")
         size = len(anchors)
         of_anchors = arrays.take("anchor_task", size, kind="iu", low=0, high=count - 1)
         factor = arrays.take("anchor_factor", size, size)
         return FamilyModel(
             embedding,
             head.tasks,
-            arrays.take("sums", count, columns),
+            np.asfortranarray(arrays.take("sums", count, columns)),
             arrays.take("beside", count, columns).astype(np.float32),
             TaskGP(
                 embedding, anchors, tuple(head.tasks[i] for i in of_anchors), factor, np.zeros(size)

@@ -116,7 +116,8 @@ class TaskGP:
 
     def _explained(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """k(z)ᵀFᵀ, a row for each equation: products of rows are what (8) takes off."""
-        across = self.embedding.covariance(equations, tasks, self.equations, self.tasks)
+        rows = np.asfortranarray(self.equations)  # of a model they are so already
+        across = self.embedding.covariance(equations, tasks, rows, self.tasks)
         return np.asarray(across @ self._factor.T)
 
 

@@ -109,18 +109,19 @@ class Relations:
     """
 
     def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
-        sides = [{task: i for i, task in enumerate(dict.fromkeys(each))} for each in (left, right)]
-        names = "board", "release", "precision", "layout", "runtime", "shared", "generation"
+        sides, places = [dict[Task, int](), dict[Task, int]()], list[list[int]]()
+        for side, tasks in zip(sides, (left, right), strict=True):  # a task is slow to hash
+            places.append([side.setdefault(task, len(side)) for task in tasks])
+        names = {name: name for name in ("precision", "layout", "runtime", "generation")}
+        names |= {"device": "board", "engine": "release", "task": "shared"}
         self.alike = {
             name: np.equal.outer(
-                *(np.array([getattr(task, name) for task in side], object) for side in sides)
+                *(np.array([getattr(task, named) for task in side], object) for side in sides)
             )
-            for name in names
+            for name, named in names.items()
         }
-        for name, named in (("device", "board"), ("engine", "release"), ("task", "shared")):
-            self.alike[name] = self.alike.pop(named)
         self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
-        self.pairs = np.ix_([sides[0][t] for t in left], [sides[1][t] for t in right])
+        self.pairs = np.ix_(*places)
 
 
 def label_of(task: Task) -> str:
