@@ -115,10 +115,6 @@ class Session:
         with self.device_sheet():  # the device decides what is fused
             return self.partitioner.partition(opened.file, opened.batch, opened.shapes)
 
-    def keep(self) -> None:
-        """Cache what was worked out of networks for later processes."""
-        self.partitioner.keep()
-
     def check(self) -> None:
         """TargetError where nothing is known of the target's device."""
         if self.backend is None and self.options.device is None:
@@ -206,12 +202,16 @@ class Sessions:
             return one
         from hybridlat.report.prediction_table import order_note  # loads the reports
 
-        text = order_note([one, estimate(self.of(opened.file, beside), opened, 0.0)])
-        return one.warned((EstimateWarning("order", text), *one.warnings)) if text else one
+        other = self.of(opened.file, beside)
+        # Few orders turn: the kernels at hand tell that quickly, its own decide where they do.
+        for partition in (session.partition(opened), None):
+            if not (text := order_note([one, estimate(other, opened, 0.0, partition=partition)])):
+                return one
+        return one.warned((EstimateWarning("order", text), *one.warnings))
 
     def close(self) -> None:
         for session in {self.first, *self._by_target.values()}:
-            session.keep()
+            session.partitioner.keep()
             if session.backend is not None:
                 session.backend.close()
         self.first.store.close()

@@ -4,11 +4,13 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import hybridlat
 from hybridlat.engines import device_sheets
+from hybridlat.engines.tensorrt import lowering
 from hybridlat.errors import InputError
 from hybridlat.report import prediction_table
 from hybridlat.schema.shown import Estimates
@@ -55,6 +57,10 @@ def test_an_order_against_a_sheet_is_said(store: str, monkeypatch: pytest.Monkey
     slow, text = replace(half, latency_us=1e6), "FP16 comes out slower than FP32"
     assert text in str(Estimates([whole, slow])) and not prediction_table.order_note([slow, slow])
     assert not prediction_table.order_note([whole, replace(slow, batch=2)])
+    lowered = Mock(wraps=lowering.lower)
+    monkeypatch.setattr(lowering, "lower", lowered)
+    hybridlat.predict(NET, half.target, batch=3, store=store)
+    assert lowered.call_count == 1  # by its own kernels no other precision is the slower one
     monkeypatch.setattr(prediction_table, "_LATER", 1e-9)
     assert text in hybridlat.predict(NET, half.target, store=store).warnings[0].text
     shown = call("recommend", NET, "l4", "--store", store).out
