@@ -15,6 +15,7 @@ goes on alone is cut everywhere. A concatenation whose parts are written in plac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -61,23 +62,17 @@ def run_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     A border lies after a kernel, in the order of ``schedule``, when one activation is still to be
     read.
     """
-    readers = {name: len(consumers) for name, consumers in network.consumers.items()}
-    live = {name for name in network.inputs if readers.get(name)}
-    cells: list[tuple[int, ...]] = []
-    current: list[int] = []
-    types = network.types
-    for position in schedule(network):
-        node = network.nodes[position]
-        current.append(position)
-        for name in node.inputs if len(node.inputs) == 1 else dict.fromkeys(node.inputs):
-            if name in types:
-                readers[name] -= 1
-                if not readers[name]:
-                    live.discard(name)
-        live.update(out for out in node.outputs if readers.get(out))
-        if len(live) <= 1:
-            cells.append(tuple(sorted(current)))
-            current = []
+    readers, order = network.consumers, schedule(network)
+    step = {position: i for i, position in enumerate(order)}
+    read = [positions for name, positions in readers.items() if name in network.types]
+    last = Counter([max([step[position] for position in positions]) for positions in read])
+    live = sum([name in readers for name in network.inputs])
+    cells, begin = list[tuple[int, ...]](), 0
+    for i, position in enumerate(order):
+        live += sum([out in readers for out in network.nodes[position].outputs]) - last[i]
+        if live <= 1:
+            cells.append(tuple(sorted(order[begin : i + 1])))
+            begin = i + 1
     return tuple(cells)
 
 
