@@ -212,8 +212,7 @@ def equal_results(network: Network) -> dict[str, str]:
         if len(node.outputs) == 1:
             (out,) = node.outputs
             read = [numbers.get(name) or same.get(name, name) for name in node.inputs]
-            key = (node.op, node.domain, node.attributes, *read)
-            earlier = alike.setdefault(key, out)
+            earlier = alike.setdefault((node.kind, *read), out)
             if earlier != out:
                 same[out] = earlier
     return same
