@@ -15,6 +15,7 @@ from hybridlat.errors import TargetError
 from hybridlat.estimate.lookup.named_target import known_target, named_target
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.cli.shell import call
@@ -111,6 +112,13 @@ def test_names_on_record_stay_to_the_letter(
             return [target]
 
     assert named_target(f" {target} ", Known()) == target == known_target(str(target), Known())
+
+
+def test_other_packages_are_searched_for_foreign_engines_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plugins, "names", pytest.fail)
+    assert str(named_target("l4/tensorrt/fp16", store)) == "l4/tensorrt/fp16"
 
 
 def test_records_make_a_device_known(tmp_path: Path) -> None:

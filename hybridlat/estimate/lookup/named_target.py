@@ -35,7 +35,9 @@ def named_target(text: str, store: Store | None = None) -> Target:
     device = _device(device, known)
     if not rest:
         raise _incomplete(described(device, known), "", known)
-    engines = {*registry.ENGINES.names(), *(t.engine for t in known if t.device == device)}
+    engines = {*registry.OWN, *(t.engine for t in known if t.device == device)}
+    if VERSION.sub("", rest[0]) not in engines:  # to search other packages takes a while
+        engines.update(registry.ENGINES.names())
     runtime = rest[0] if VERSION.sub("", rest[0]) in engines else names.engine_name(rest[0])
     engine, precision = VERSION.sub("", runtime), (rest[1:] or ["fp16"])[0].lower()
     with contextlib.suppress(TargetError):
