@@ -60,7 +60,7 @@ def fit(
     model = FamilyModel(
         embedding,
         tasks,
-        sums=mode.gp.sums(tasks),
+        sums=np.stack([mode.gp.sums[task] for task in tasks]),
         own_shifts=np.zeros((len(tasks), embedding.columns), np.float32),
         anchors=_anchors(mode, anchored),
         seen=np.bincount(task_of, minlength=len(tasks)),

@@ -9,6 +9,7 @@ networks that both have not seen weigh them. Equations are those of ``docs/backg
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,20 +57,18 @@ class TaskGP:
             dual = factor.T @ (factor @ residuals)
         return cls(embedding, equations, tuple(tasks), factor, dual)
 
-    def sums(self, tasks: Sequence[Task]) -> Float32:
-        """The sum of α z over the rows of each task (tasks x columns), of (7)."""
-        result = np.zeros((len(tasks), self.embedding.columns), np.float32)
-        number = {task: i for i, task in enumerate(tasks)}
-        owner = np.array([number[task] for task in self.tasks], np.intp)
-        for i in range(len(tasks)):
-            rows = np.flatnonzero(owner == i)
-            result[i] = self.dual[rows].astype(np.float32) @ self.equations[rows]
-        return result
+    @cached_property
+    def sums(self) -> dict[Task, Float32]:
+        """The sum of α z over the rows of each task, of (7)."""
+        rows = defaultdict[Task, list[int]](list)
+        for row, task in enumerate(self.tasks):
+            rows[task].append(row)
+        dual = self.dual.astype(np.float32)
+        return {task: dual[each] @ self.equations[each] for task, each in rows.items()}
 
     def coefficients(self, tasks: Sequence[Task]) -> Float32:
         """The mean of the coefficients (tasks x columns), by equation (7)."""
-        distinct = tuple(dict.fromkeys(self.tasks))
-        return self.embedding.mixed(tasks, distinct, self.sums(distinct))
+        return self.embedding.mixed(tasks, [*self.sums], np.stack([*self.sums.values()]))
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Covariance of networks' log-latencies given the rows (8), with h² of each host."""
