@@ -32,9 +32,10 @@ def _turn(w: Writing, node: Node) -> None:
 
 
 def _nothing(w: Writing, node: Node) -> None:
-    """An Identity, or a Dropout whose mask nothing reads."""
+    """An Identity, or a Dropout that does not train and whose mask nothing reads."""
     is_read = any(m in w.source.consumers or m in w.source.outputs for m in node.outputs[1:])
-    (w.keep if is_read else w.drop)(node)
+    trains = w.source.constant(node, 2)
+    (w.keep if is_read or (trains and trains.values == (1,)) else w.drop)(node)
 
 
 def _cast(w: Writing, node: Node) -> None:

@@ -15,7 +15,7 @@ _BROADCAST = ("PRelu", "LayerNormalization", "RMSNormalization")
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace")
-_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "Reshape", "Gemm"))
+_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "Reshape", "Gemm", "Dropout"))
 
 
 class Misfit(NetworkError):
@@ -51,9 +51,6 @@ def check_network(network: Network, batch: int | None = None) -> None:
             fix = f": give a --batch of at most {most}" if most else ""
             large = f"absurdly large: {type_} ({type_.elements:.3g} elements)"
             raise NetworkError(f"the tensor {name!r} is {large}{fix}")
-    for name, constant in network.constants.items():
-        if any(size < 0 for size in constant.type.shape):
-            raise NetworkError(f"the constant {name!r} has a negative size")
     for node in network.nodes:
         for fault in _faults(network, node) if node.qualified_op in _CHECKED else ():
             raise Misfit(f"{node.op} {node.name!r} {fault}")
@@ -92,7 +89,9 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
             ends = zip(reversed(type_.shape), reversed(source.shape), strict=False)
             if len(type_.shape) > len(source.shape) or any(a not in (1, b) for a, b in ends):
                 yield f"has an input {source}, but a parameter {type_}"
-    if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
+    trains = network.constant(node, 2) if node.op == "Dropout" else None
+    is_several = node.op in _PER_CHANNEL and any(node.outputs[1:])
+    if node.attribute("training_mode", 0) or is_several or (trains and trains.values == (1,)):
         yield "is in training mode: export the network for inference (model.eval())"
     if node.op == "Reshape" and source.elements != made.elements:
         yield (

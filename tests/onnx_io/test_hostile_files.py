@@ -97,6 +97,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ('<float[8,8,3,3] w> { y = Conv<auto_pad="SAME">(x, w) }', 17, "auto_pad.*'SAME'"),
         ("<float[8] s> { y, m, v = BatchNormalization<training_mode=1>(x, s, s, s, s) }", 17,
          "training mode: export"),
+        ("<float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }", 17, "Dropout.*training mode"),
+        ("<float[4] x> { y = Relu(x) }", 17, "'x' is stated twice, .*8, 8.* and .4,"),
     ],
 )  # fmt: skip
 def test_is_refused(body: str, opset: int, words: str) -> None:
@@ -143,6 +145,9 @@ def test_an_element_type_that_there_is_not_is_refused() -> None:
     made = model("{ y = Relu(x) }")
     made.graph.input[0].type.tensor_type.elem_type = 99
     with pytest.raises(NetworkError, match="99 is not a tensor type"):
+        read_network(made)
+    made.graph.initializer.add(name="w", data_type=1, dims=[-8, 8])
+    with pytest.raises(NetworkError, match=r"'w' has a negative size: float32\[-8x8"):
         read_network(made)
     empty = TensorType("float32", (0, 1 << 40, 1 << 40))  # the other sizes may be any
     assert Value.of_type(empty).array is None and Value.of_type(empty).type == empty
