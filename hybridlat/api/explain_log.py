@@ -106,7 +106,7 @@ class Run:
 
     def allows(self, target: Target) -> bool:
         """Whether the board's highest clock reaches that of a mode."""
-        most_hz = self.log.clock_hz
+        most_hz = self.log.clocks_hz[0]
         return most_hz is None or clock_hz(target) <= most_hz * _SAME_CLOCK
 
     def stated(self, written: Target, query: Query, shapes: Shapes) -> Iterator[Circumstance]:

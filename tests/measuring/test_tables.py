@@ -135,6 +135,8 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     assert (threads.reason, threads.value) == ("threads are of CPUs alone", "t4/torch-2.4/fp32/4t")
     cpu = refusal([row(target=Target("i7-12700h", "tensorrt-8.6", "fp32"))], nets)
     assert cpu.reason == "the engine runs on GPUs alone"
+    slow = refusal([row(target=Target("t4", "torch-2.4", "fp32"), labels={"clock": "900"})], nets)
+    assert (slow.reason, slow.value) == ("the GPU's clock was locked below its own", "900 MHz")
     amp = refusal([row(target=Target("t4", "tensorrt-8.6", "amp"))], nets)
     assert amp.reason == "automatic mixes are of frameworks alone"
     size = refusal([row(size=(1, 0))], nets)

@@ -84,6 +84,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
     ("network,batch,latency_ms,fps", "a,1,4,100", "", {"latency_us": 4000}),  # its host is slower
     ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
+    ("network,latency_ms,GPU clock (MHz)", "a,4,900 MHz", "", {"labels": {"clock": "900"}}),
 ]
 
 
@@ -100,6 +101,7 @@ def test_what_a_row_says(
     [
         *(("latency_us", "12.5", 12.5), ("latency_ms", "12.5", 12_500), ("latency_s", "1", 1e6)),
         *(("Median latency [µs]", "3", 3), ("inference time (sec)", "2", 2e6)),
+        *(("Latency\u00a0(ms)", "3", 3000), ('"Latency\n(ms)"', "3", 3000)),
         *(("Latency/ms", "3", 3000), ("avg latency in us", "3", 3), ("latency, ms", "3", 3000)),
         *(("images_per_second", "1000", 4000), ("fps", "2", 2e6), ("Images/s", "2", 2e6)),
         ("throughput;latency_ms", "100;10", 10_000),  # it may be of images or of batches
@@ -364,7 +366,7 @@ def test_what_sets_rows_of_one_network_apart(
         ("provider", "TensorrtExecutionProvider", "engine"),
         *((title, "4", "batch") for title in ("\u6279\u91cf", "Taille du lot", "trt_batch_size")),
         *(("num_bits", "8", "precision"), ("includes transfers", "yes", "host_copies")),
-        ("with CUDA graphs?", "yes", "cuda_graph"),
+        *(("with CUDA graphs?", "yes", "cuda_graph"), ("GPU clock (GHz)", "1", "gpu_clock_mhz")),
         *((title, "640", "size") for title in ("size (pixels)", "input res", "Input size (px)")),
         *((title, "10.3.0", "engine_version") for title in ("TRT version", "trt_ver", "tensorrt")),
         # what they hold says it, in any language
@@ -468,14 +470,14 @@ MEASURED_ON = [
     ("engine,version", 'a,1,TensorRT,"8,6"', T4, f"{T4}"),
     ("engine", "a,1,ONNX Runtime 1.16 CUDAExecutionProvider", T4, "t4/onnxruntime-1.16/fp16"),
     ("engine", "a,1,PyTorch 2.1 + TensorRT 8.6", T4, "t4/torch-tensorrt-2.1/fp16"),
-    ("engine", "a,1,trt_fp16", T4, f"{T4}"),
+    *(("engine", f"a,1,{cell}", T4, f"{T4}") for cell in ("trt_fp16", "trtexec 8.6")),
     ("precision", "a,1,torch.float16", T4, f"{T4}"),
     ("accelerator", "a,1,DLA0", T4, "what it was measured on cannot be read: DLA0"),
     ("engine", "a,1,TensorRT 8.6 + TensorFlow", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
     ("engine", "a,1,TensorRT 8.6 (from PyTorch)", T4, f"{T4}"),
     *(
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
-        for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100")
+        for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100", "T4+L4")
     ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),
@@ -488,10 +490,10 @@ MEASURED_ON = [
     *(
         (columns, f"a,1,{values},{note}", T4, expected)
         for columns, values, expected, notes in (
-            ("batch,note", "4", "contradict", "batch 8|FP32|at bs=1|on V100"),
+            ("batch,note", "4", "contradict", "batch 8|FP32|at bs=1|on V100|run in PyTorch 2.1"),
             ("batch,note", "4", f"{T4}", "batch size 4. FP16|faster than FP32|V100 halves it|70W"),
             ("device,note", "Orin Nano", "contradict", "7W|MAXN mode|A100"),
-            ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|PyTorch"),
+            ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|torch 2.1"),
             ("size,note", "32", "contradict", "at 64x64|TensorRT 10.3|BF16"),
             ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
         )

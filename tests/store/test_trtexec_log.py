@@ -1,6 +1,7 @@
 """Logs of trtexec of several versions, in short."""
 
 import json
+import re
 from pathlib import Path, PurePath
 
 import pytest
@@ -136,6 +137,7 @@ PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
 ==7== NVPROF is profiling process 7, command: trtexec
 Using an engine plan file across different models of devices is not recommended
 trtexec_safe --loadEngine=a.plan
+[DlaLayer] {ForeignNode[conv1...relu1]}
 ========= ERROR SUMMARY: 0 errors"""
 
 
@@ -299,7 +301,14 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
 LOCKED = """$ nvidia-smi -lgc 900
 GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900
-# nvidia-smi -ac 5001,900"""
+# nvidia-smi -ac 5001,900
+$ nvidia-smi --applications-clocks=405,1590
+$ nvidia-smi -lmc 405
+Memory clocks set to "(memClkMin 405, memClkMax 405)" for GPU 00000000:1E:00.0
+$ sudo nvpmodel -m 2"""
+
+
+UNLOCKED = "$ nvidia-smi -rgc\n$ nvidia-smi -rmc\n$ nvpmodel -q\nNV Power Mode: 7W\n"
 
 
 def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
@@ -317,12 +326,12 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
         "7W"
     ] * 2
     for word in LOCKED.splitlines():
-        first, second = read_runs(f"{word}\n{LOG_8}$ nvidia-smi -rgc\n{other}")
+        first, second = read_runs(f"{word}\n{LOG_8}{UNLOCKED}{other}")
         assert first.objection is not None and second.objection is None
-        assert first.objection.reason == "the GPU's clock was locked below its own"
-    rate = "[I] Compute Clock Rate: 0.9 GHz\n"  # the highest, where a lock only steadies
-    for words in ("nvidia-smi -lgc 900\n", "jetson_clocks\n", "nvidia-smi -pl 70\n"):
-        assert read_runs(words + LOG_8 + rate)[0].objection is None
+        assert re.fullmatch(r"the (GPU|memory)'s clock was .*|.* has no name", str(first.objection))
+    rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
+    for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
+        assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None
     mixed = LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5")
     (tmp_path / "a.log").write_text(mixed)
     (refusal,) = read_logs([tmp_path]).refused

@@ -254,6 +254,8 @@ def refuse_note(note: str, target: Target, batch: int | None, size: Size | None)
         fact = match["fact"] if match else ""
         is_a = {name: bool(form.fullmatch(fact)) for name, form in _NOTED.items()}
         device = f"{names.MODES.sub('', target.device)} {fact}" if is_a["mode"] else fact
+        if is_a["exporter"] and fact == part.strip() and "torch" not in target.engine:
+            continue  # not "measured in" it: the file comes from there
         stated = {name: fact for name in ("engine", "precision") if is_a[name]}
         stated |= {"device": board(device, target)} if is_device(device) else {}
         other = target_of(stated, target)

@@ -279,7 +279,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
 
 def _unit_of(column: str) -> tuple[str, str]:
     """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
-    match = _UNIT_IN_NAME.fullmatch(column.strip())
+    match = _UNIT_IN_NAME.fullmatch(" ".join(column.split()))
     return (plain_title(match[1]), match[2].lower()) if match else (plain_title(column), "")
 
 

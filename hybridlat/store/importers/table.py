@@ -179,6 +179,8 @@ class _Row:
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
         if onnx and network:
             labels["model"] = network
+        if clock := re.sub("(?i) ?mhz$", "", self.text("clock")):
+            labels["clock"] = f"{cells.positive(clock, 'clock', table.roles.get('clock', {})):g}"
         kept = {name: self.cells[table.header.index(name)] for name in table.column_map.labels}
         labels |= {name: text for name, text in kept.items() if text}
         stated = {name: self.text(name) for name in ("copies", "suspect", "launch")}

@@ -38,7 +38,7 @@ class TrtexecLog:
     number of multiprocessors and the bytes of memory. ``medians_us`` are those of the summary,
     ``least_us`` the lowest GPU time, ``upper_us`` the first of its percentiles above the median
     with its share (0..1), ``objection`` why the run is no measurement. ``power_mode`` is a
-    Jetson's, as nvpmodel printed it above.
+    Jetson's, as nvpmodel printed it above; ``clocks_hz`` are the GPU's and its memory's.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class TrtexecLog:
     medians_us: Mapping[str, float] = field(default_factory=dict)
     least_us: float | None = None
     upper_us: tuple[float, float] | None = None
-    clock_hz: float | None = None
+    clocks_hz: tuple[float | None, float | None] = (None, None)
     is_unstable: bool = False
     power_mode: str = ""
 
@@ -114,24 +114,17 @@ def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
-    modes, clocks = (_above(name, text, starts) for name in ("power_mode", "locked"))
-    if not any(modes):  # below all runs it is theirs too
-        modes = _above("power_mode", text, [len(text)]) * len(starts)
-    for start, end, mode, lock in zip(starts, [*starts[1:], len(text)], modes, clocks, strict=True):
+    above = trtexec_options.above(text, starts)
+    for start, end, (mode, *mhz) in zip(starts, [*starts[1:], len(text)], above, strict=True):
         log = replace(read_log(text[start:end], line), power_mode=mode)
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
-        objection = log.objection or trtexec_options.slowed(lock, log.clock_hz) or nameless
+        slowed = trtexec_options.slowed(mode, mhz, log.clocks_hz)
+        objection = log.objection or slowed or nameless
         runs.append(replace(log, names=names, objection=objection))
         line += text.count("\n", start, end)
     return runs
-
-
-def _above(name: str, text: str, starts: Sequence[int]) -> list[str]:
-    """What is printed last above each run; empty for nothing."""
-    printed = [(match.start(), match[1] or "") for match in PRINTED[name].finditer(text)]
-    return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
 
 
 def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
@@ -188,7 +181,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         medians_us={name: _us(match[3]) for name, match in summary.items()},
         least_us=_us(gpu[2]) if gpu else None,
         upper_us=(float(gpu[4]) / 100, _us(gpu[5])) if gpu and gpu[4] else None,
-        clock_hz=float(_matched("clock", text) or 0) * 1e9 or None,
+        clocks_hz=(_hz("clock", text), _hz("memory_clock", text)),
         is_unstable=PRINTED["unstable"].search(text) is not None,
     )
 
@@ -294,6 +287,10 @@ def _median_us(text: str) -> float | None:
             raise Refusal("the median is out of its range", median[:80], "run it again")
         return numbers[len(numbers) // 2]
     return None
+
+
+def _hz(name: str, text: str) -> float | None:
+    return float(_matched(name, text) or 0) * 1e9 or None
 
 
 def _us(ms: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.store.importers.table import Refusal
@@ -31,7 +31,7 @@ _TITLED = [
     for title, name in _TABLE["titles"].items()
 ]
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
-_LOCKED_SHARE = 0.95  # of the GPU's clock: a lock above it steadies, and slows little
+_LOCKED_SHARE = 0.95  # of the own clock: a lock above it steadies, and slows little
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 
 
@@ -84,12 +84,35 @@ def check(options: Mapping[str, str], text: str) -> None:
         raise Refusal("the engine is built for other sizes", min(other)[:80], "build it for these")
 
 
-def slowed(lock_mhz: str, clock_hz: float | None) -> Refusal | None:
-    """Why a run below a lock of the GPU's clock is no plain one; None near its own clock."""
-    if not lock_mhz or float(lock_mhz) * 1e6 > _LOCKED_SHARE * (clock_hz or math.inf):
-        return None
-    fix = "reset it (nvidia-smi -rgc) and run again, or name a device of its own"
-    return Refusal("the GPU's clock was locked below its own", f"{lock_mhz} MHz", fix)
+def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
+    """The power mode and the locks of both clocks in MHz above each run; empty for none."""
+    modes = _last("power_mode", text, starts)
+    locks = (_last(name, text, starts) for name in ("locked", "memory_locked"))
+    if all(not mode or mode.isdecimal() for mode in modes):  # below all runs it is theirs too
+        modes = _last("power_mode", text, [len(text)]) * len(starts)
+    return list(zip(modes, *locks, strict=True))
+
+
+def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
+    """What is printed last above each run; empty for nothing."""
+    printed = [(match.start(), match[1] or "") for match in PRINTED[name].finditer(text)]
+    return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
+
+
+def slowed(
+    mode: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
+) -> Refusal | None:
+    """Why a run below a lock of the GPU's or its memory's clock is no plain one, if it is none.
+
+    So is one in a power mode of which only the number is known, unless that is 0, the usual one.
+    """
+    if mode.strip("0").isdecimal():
+        return Refusal("the power mode has no name", mode, "put what nvpmodel -q prints above it")
+    fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
+    for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
+        if lock_mhz and float(lock_mhz) * 1e6 <= _LOCKED_SHARE * (clock_hz or math.inf):
+            return Refusal(f"the {whose}'s clock was locked below its own", f"{lock_mhz} MHz", fix)
+    return None
 
 
 def kept(options: Mapping[str, str]) -> str:
