@@ -114,7 +114,7 @@ def test_a_store_of_schema_2(tmp_path: Path) -> None:
         assert store.latencies(TARGET, HASHES) == made.latencies(TARGET, HASHES)
         assert store.signature_texts(HASHES) == TEXTS
         assert store.add(made.measurements()) == 0  # the same records have the same ids
-        store.cache_put("new/1", "1")
+        store.cache_put({"new/1": "1"})
         assert store.cache_sweep(max_bytes=0).dropped == 1
 
 

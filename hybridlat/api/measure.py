@@ -80,8 +80,7 @@ class MeasureService:
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
     ) -> MeasureRequest:
         """Cells as the engine runs them, by signature hash, and the network that holds them."""
-        cells = partition.cells(hashes)
-        return MeasureRequest(opened.file.label, opened.network(), cells, whole)
+        return MeasureRequest(opened.file.label, opened.network(), partition.cells(hashes), whole)
 
     def _measure(
         self,

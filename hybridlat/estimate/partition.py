@@ -240,7 +240,7 @@ class Partitioner:
         if not new:
             return
         try:
-            self._store.cache_put_all({key: one.to_text() for key, one in new.items()})
+            self._store.cache_put({key: one.to_text() for key, one in new.items()})
         except StoreError as error:  # the next process asks the engine again
             _log.warning("a partition is not cached: %s", error)
 
@@ -275,6 +275,6 @@ def keep_file(store: Store, file: OnnxFile) -> None:
     if not file.digest or file.known is not None:
         return
     try:
-        store.cache_put(_file_key(file.digest), FileFacts.of(file.parsed).to_text())
+        store.cache_put({_file_key(file.digest): FileFacts.of(file.parsed).to_text()})
     except HybridlatError as error:  # the next process parses the file again
         _log.info("what is known of a file is not cached: %s", error)

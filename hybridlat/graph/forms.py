@@ -32,16 +32,14 @@ def _turn(w: Writing, node: Node) -> None:
 
 
 def _nothing(w: Writing, node: Node) -> None:
-    """An Identity, or a Dropout that does not train and whose mask nothing reads."""
+    """An Identity, or a Dropout whose mask nothing reads."""
     is_read = any(m in w.source.consumers or m in w.source.outputs for m in node.outputs[1:])
-    trains = w.source.constant(node, 2)
-    (w.keep if is_read or (trains and trains.values == (1,)) else w.drop)(node)
+    (w.keep if is_read else w.drop)(node)
 
 
 def _cast(w: Writing, node: Node) -> None:
     """One to the type that is there already does nothing."""
-    is_same = w.types.get(node.inputs[0]) == w.types[node.outputs[0]]
-    (w.drop if is_same else w.keep)(node)
+    (w.drop if w.types.get(node.inputs[0]) == w.types[node.outputs[0]] else w.keep)(node)
 
 
 def _reduce(w: Writing, node: Node) -> None:

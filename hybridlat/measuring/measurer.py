@@ -78,8 +78,7 @@ class Measurer:
             draft = _draft_of(requests, backend, max(settings.rounds, LEAST_ROUNDS))
             run = partial(_run_here, backend, on_progress)
             return measure_draft(draft, backend.target, store, run)
-        jobs = _jobs_of(requests, backend)
-        return replicas.measure(backend, jobs, store, settings, on_progress)
+        return replicas.measure(backend, _jobs_of(requests, backend), store, settings, on_progress)
 
 
 def _run_here(backend: Backend, on_progress: OnProgress | None, folder: Path) -> None:
@@ -116,11 +115,7 @@ def _draft_of(requests: Sequence[MeasureRequest], backend: Backend, rounds: int)
     requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
     networks = [(request.name, request.network) for request in requests]
-
-    def selects(kind: Kind, hash_: str) -> bool:
-        return (kind, hash_) in requested
-
-    return draft_for(networks, backend.target, selects, backend.lower, rounds)
+    return draft_for(networks, backend.target, lambda *one: one in requested, backend.lower, rounds)
 
 
 RunPlan = Callable[[Path], None]

@@ -156,7 +156,7 @@ class _Run:
     def _keep(self, process: int, task: VisitTask, result: VisitResult) -> None:
         if result.samples_us:
             key = self._cache_key(process, task)
-            self.store.cache_put(key, msgspec.json.encode(result).decode())
+            self.store.cache_put({key: msgspec.json.encode(result).decode()})
             self._take(process, task, result)
 
     def _take(self, process: int, task: VisitTask, result: VisitResult) -> None:

@@ -15,7 +15,7 @@ _BROADCAST = ("PRelu", "LayerNormalization", "RMSNormalization")
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace")
-_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "Reshape", "Gemm", "Dropout"))
+_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "Reshape", "Gemm"))
 
 
 class Misfit(NetworkError):
@@ -89,9 +89,7 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
             ends = zip(reversed(type_.shape), reversed(source.shape), strict=False)
             if len(type_.shape) > len(source.shape) or any(a not in (1, b) for a, b in ends):
                 yield f"has an input {source}, but a parameter {type_}"
-    trains = network.constant(node, 2) if node.op == "Dropout" else None
-    is_several = node.op in _PER_CHANNEL and any(node.outputs[1:])
-    if node.attribute("training_mode", 0) or is_several or (trains and trains.values == (1,)):
+    if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
         yield "is in training mode: export the network for inference (model.eval())"
     if node.op == "Reshape" and source.elements != made.elements:
         yield (

@@ -96,8 +96,7 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
         raise NetworkError(
             f"{where} is not as ONNX defines it ({last_line(fault)}): export the network again"
         )
-    words = _WORDS.sub("", last_line(objection)) if objection else ""
-    return ModelProto.FromString(made), words
+    return ModelProto.FromString(made), objection and _WORDS.sub("", last_line(objection))
 
 
 def rounded(node: FileNode, known: Mapping[str, Known]) -> dict[str, Known]:
@@ -128,6 +127,8 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
         for type_ in operands:  # onnx's inference ends without a word
             if type_ and type_.shape != source.shape[1:2]:
                 raise NetworkError(f"{where} has an input {source}, but a parameter {type_}")
+    if node.op_type == "Dropout" and any(isinstance(i, Value) and i.array for i in inputs[2:]):
+        raise NetworkError(f"{where} is in training mode: export the network for inference")
     weight = operands[0] if node.op_type in ("Conv", "ConvTranspose") and operands else None
     for attribute in node.attribute:  # an engine believes the weight, onnx kernel_shape
         if attribute.name == "kernel_shape" and weight and (*attribute.ints,) != weight.shape[2:]:

@@ -146,7 +146,6 @@ def parse(source: bytes | ModelProto) -> Parsed:
     nodes = tuple(map(read_node, graph.node, unique_names(graph.node)))
     _validate(model, nodes)
     stored = [*graph.initializer, *map(dense, graph.sparse_initializer)]
-    _refuse_doubles(graph.input, stored)
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
@@ -168,17 +167,6 @@ def parse(source: bytes | ModelProto) -> Parsed:
     return Parsed(frame, dict(map(read_tensor, stored)), nodes, elsewhere)
 
 
-def _refuse_doubles(inputs: Iterable[ValueInfoProto], stored: Iterable[TensorProto]) -> None:
-    """NetworkError for inputs or constants of one name that have several sizes."""
-    shapes: dict[str, tuple[int | None, ...]] = {}
-    stated = [(info.name, tuple(written_sizes(info))) for info in inputs]
-    for name, shape in [*stated, *((tensor.name, tuple(tensor.dims)) for tensor in stored)]:
-        other = shapes.setdefault(name, shape)
-        if shape and other and shape != other and None not in shape + other:
-            text = f"the tensor {name!r} is stated twice, with the sizes {other} and {shape}"
-            raise NetworkError(f"{text}: correct or rename one of them")
-
-
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
     if not nodes:
         raise NotOnnx("no operators in the file: it is empty, or not an ONNX model")
@@ -187,6 +175,13 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
     for node in nodes:
         if not any(node.outputs):
             raise NetworkError(f"the operator {node.op!r} gives nothing out: the file is damaged")
+    shapes = [(info.name, tuple(written_sizes(info))) for info in model.graph.input]
+    shapes += [(tensor.name, tuple(tensor.dims)) for tensor in model.graph.initializer]
+    first = dict(reversed(shapes))
+    for name, shape in shapes:
+        if shape and first[name] and shape != first[name] and None not in shape + first[name]:
+            text = f"the tensor {name!r} is stated twice, with the sizes {first[name]} and {shape}"
+            raise NetworkError(f"{text}: correct or rename one of them")
     opset = dict(opsets_of(model)).get("")
     newest = onnx.defs.onnx_opset_version()
     if opset is None and not all(node.domain for node in nodes):

@@ -128,9 +128,8 @@ class Rebinding:
         """Misfit for an operator whose result does not grow with the batch as what it reads."""
         changed = {name for name, type_ in network.types.items() if type_ != self.before.get(name)}
         for node in network.nodes:
-            if node.op in _OF_REGIONS:
-                continue
-            for out in node.outputs if changed.intersection(node.inputs) else ():
+            grows = node.op not in _OF_REGIONS and changed.intersection(node.inputs)
+            for out in node.outputs if grows else ():
                 elements = math.prod(_shape(self.before.get(out)))
                 if out and network.types[out].elements * self.old != elements * self.new:
                     raise Misfit(f"{node.op} {node.name!r} does not grow with the batch")

@@ -178,10 +178,8 @@ def model_of(nodes: Sequence[NodeProto], known: Mapping[str, Known], opsets: Ops
     graph = GraphProto(name="types", node=nodes)
     made = dict.fromkeys([out for node in nodes for out in node.output if out])
     graph.output.extend([ValueInfoProto(name=out) for out in made])
-    for name in dict.fromkeys([source for node in nodes for source in reads(node)]):
+    for name in dict.fromkeys([s for node in nodes for s in reads(node) if s not in made]):
         source = known.get(name)
-        if name in made:
-            continue
         if isinstance(source, Value):
             graph.initializer.append(source.tensor(name))
         elif source is not None:

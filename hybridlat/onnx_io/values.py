@@ -166,9 +166,8 @@ def attributes_of(
                 f"{node.op_type} {node.name!r} has the attribute {attribute.name!r} of a kind "
                 "that cannot be read (a graph or a sparse tensor)"
             )
-        if defaults.get(attribute.name) == value:
-            continue
-        attributes[attribute.name] = value
+        if defaults.get(attribute.name) != value:
+            attributes[attribute.name] = value
     return tuple(sorted(attributes.items()))
 
 

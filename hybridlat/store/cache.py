@@ -59,12 +59,8 @@ class Cache:
                 self.cache_remove([key])
         return None
 
-    def cache_put(self, key: str, text: str) -> None:
-        """Keep a JSON document under ``key`` for later processes; what is there already stays."""
-        self.cache_put_all({key: text})
-
-    def cache_put_all(self, texts: Mapping[str, str]) -> None:
-        """Keep documents by their keys, in one transaction."""
+    def cache_put(self, texts: Mapping[str, str]) -> None:
+        """Keep documents by their keys, in one transaction; what is there already stays."""
         rows, digests = list[dict[str, object]](), [_digest(key) for key in texts]
         for digest, (key, text) in zip(digests, texts.items(), strict=True):
             scope, made_at_s = key.rpartition("/")[0][:_SCOPE_LENGTH], int(time.time())

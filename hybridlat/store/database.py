@@ -116,8 +116,7 @@ class Database:
 
     def keep(self, work: Callable[[Connection], int]) -> int:
         """The same, for what can be made again: 0 where the store can only be read."""
-        is_kept = not self.run(lambda connection: connection.is_read_only)
-        return self.write(work) if is_kept else 0
+        return 0 if self.run(lambda connection: connection.is_read_only) else self.write(work)
 
     def close(self) -> None:
         """Give the connection back; it is opened again when used."""

@@ -111,8 +111,7 @@ def _require_replaceable(records: Records, target: Target, folder: Path) -> None
     """StoreError for a pack of records that the store has not: they would be lost."""
     key, others = attrgetter("kind", "signature", "measured_at"), set[tuple[str, str, str]]()
     with suppress(StoreError):  # what cannot be read is no one's records any more
-        for part in packs.PackLookup(folder).parts("measurements", Measurement.from_json):
-            others.update(map(key, part))
+        others.update(map(key, packs.PackLookup(folder).measurements()))
     if others:
         others.difference_update(map(key, records.measurements(target)))
     if others:

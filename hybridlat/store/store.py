@@ -236,8 +236,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         """Whether it cannot be written, so that what is measured would be lost."""
         if self.place.file is None or self.place.exists:
             return self._database.run(lambda c: c.is_read_only)
-        nearest = next(filter(Path.exists, self.place.file.parents))
-        return not os.access(nearest, os.W_OK | os.X_OK)
+        return not os.access(next(filter(Path.exists, self.place.file.parents)), os.W_OK | os.X_OK)
 
     def require_writable(self) -> None:
         """StoreError where nothing would be kept; what measures asks before."""

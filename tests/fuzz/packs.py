@@ -68,7 +68,7 @@ def base() -> tuple[Files, bytes]:
             cells = predictor.predict(_network(), name="n").cells
             filled(predictor.store)
             predictor.store.add(measured(cell.signature, 9.0) for cell in cells)
-            predictor.store.cache_put("made/by/hand", "[1]")
+            predictor.store.cache_put({"made/by/hand": "[1]"})
             pack = predictor.store.export(folder, predictor.target)[0]
         files = {file.name: file.read_bytes() for file in pack.iterdir()}
         return files, path.read_bytes()

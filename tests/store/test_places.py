@@ -64,7 +64,7 @@ def only_reads(path: Path) -> None:
     with Store(path) as store:
         assert store.latencies(TARGET, HASHES)[HASHES[1]].latency_us == 20.0
         assert store.is_read_only and store.check() == [] and len(store.stats()) == 2
-        store.cache_put("key", "1")
+        store.cache_put({"key": "1"})
         assert store.cache_read("key", str) is None and store.add_signatures({HASHES[0]: "x"}) == 0
         with pytest.raises(StoreError, match=r"can be read and not written.*--store"):
             store.add([measured(latency_us=3.0)])

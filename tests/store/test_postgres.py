@@ -176,7 +176,7 @@ def test_the_statements_of_the_page_make_a_store_of_a_team(server: postgres.Serv
     with Store(server.url("latencies", "alice")) as store:
         store.add_signatures(TEXTS)
         assert store.add([measured(latency_us=77.0)]) == 1
-        store.cache_put("a/1", "text")
+        store.cache_put({"a/1": "text"})
         assert store.cache_sweep(max_bytes=0).dropped == 1
         assert store.check() == []
     with pytest.raises(Exception, match="permission denied"):

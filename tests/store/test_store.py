@@ -29,7 +29,7 @@ def test_round_trip(
     url: str, execute: Execute, records: list[Measurement], items: list[Breakdown]
 ) -> None:
     with Store(url) as store:
-        store.cache_put("made", "0")
+        store.cache_put({"made": "0"})
         for name in TABLES[1:]:
             execute(f"DELETE FROM {name}")
         assert store.add([*records, *records]) == len({r.id for r in records})
@@ -96,9 +96,9 @@ def test_targets_and_kinds_are_apart(store: Store) -> None:
 
 def test_the_cache_keeps_the_first_text(url: str) -> None:
     with Store(url) as store:
-        store.cache_put("key", '"text"')
-        store.cache_put("key", '"other"')
-        store.cache_put("", "[]")
+        store.cache_put({"key": '"text"'})
+        store.cache_put({"key": '"other"'})
+        store.cache_put({"": "[]"})
     with Store(url) as store:
         assert [store.cache_read(k, str) for k in ("key", "", "no")] == ['"text"', "[]", None]
         assert store.check() == []

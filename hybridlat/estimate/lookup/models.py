@@ -143,7 +143,7 @@ def _device_of(folder: Path) -> Device | None:
 
 def keep_device(target: Target, store: Store, device: Device) -> None:
     """Cache the micro-benchmark of a target's device in the store."""
-    store.cache_put(_key(target), json.dumps(asdict(device), sort_keys=True))
+    store.cache_put({_key(target): json.dumps(asdict(device), sort_keys=True)})
 
 
 def _key(target: Target) -> str:

@@ -245,7 +245,7 @@ class TargetData:
             return known
         made = work_out()
         with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
-            self.store.cache_put(key, msgspec.json.encode(made).decode())
+            self.store.cache_put({key: msgspec.json.encode(made).decode()})
         return made
 
 

@@ -46,8 +46,7 @@ def encoding_of(data: bytes) -> str:
     """UTF-8, or UTF-16 by its mark at the start, which PowerShell may leave out."""
     if b"\0" in data[:2]:
         return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
-    is_marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return "utf-16" if is_marked else "utf-8-sig"
+    return "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 def text_of(file: Path) -> str:

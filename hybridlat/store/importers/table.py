@@ -110,8 +110,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             read.refused.append(refusal.at(where))
             continue
         alike[repr(replace(one, where="", latency_us=0.0))].append((one, row))
-        places = table.places
-        empty.update(name for name in _FILLED if name in places and not row[places[name]])
+        empty.update(n for n in _FILLED if n in table.places and not row[table.places[n]])
     for rows in alike.values():
         place = next(cells.differing(unread, [row for _, row in rows]), None)
         if place is not None:

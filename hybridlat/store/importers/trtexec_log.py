@@ -55,7 +55,7 @@ class TrtexecLog:
     medians_us: Mapping[str, float] = field(default_factory=dict)
     least_us: float | None = None
     upper_us: tuple[float, float] | None = None
-    clocks_hz: tuple[float | None, float | None] = (None, None)
+    clocks_hz: tuple[float | None, ...] = (None, None)
     is_unstable: bool = False
     power_mode: str = ""
 
@@ -133,11 +133,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     words = command[0] if command else ""
     options = trtexec_options.of_run(words, text)
     is_rtx = PRINTED["rtx"].search(words) is not None
-    # ``8601`` is 8.6 and ``100300`` is 10.3: the major version takes what is in front.
-    tag = _matched("tag", text)
-    number, first = int(tag or 0), 1000 if len(tag) <= 4 else 10000
-    tagged = f"{number // first}.{number % first // 100}" if tag else ""
-    version = _matched("version", text) or tagged
+    tag = PRINTED["tag"].search(text)
+    version = _matched("version", text) or (f"{tag[1]}.{int(tag[2])}" if tag else "")
     major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
     is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
     is_typed &= "loadEngine" not in options
@@ -145,7 +142,6 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     stated["device"] = _matched("device", text)
     median_us, objection = None, None
     try:
-        trtexec_options.check_alone(options, text)
         trtexec_options.check(options, text)
         stated["precision"] = trtexec_options.precision_of(printed, options, is_typed)
     except Refusal as refusal:
@@ -160,6 +156,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     is_replayed |= major >= 11 and "noCudaGraph" not in options
     is_replayed &= PRINTED["no_graph"].search(text) is None
     labels = {"options": trtexec_options.kept(options), "note": "CUDA graph" * is_replayed}
+    ghz = (_matched(name, text) for name in ("clock", "memory_clock"))
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
     named = (options.get(name, "") for name in ("onnx", "loadEngine", "exportTimes"))
     onnx, engine, times = (PurePath(name.replace("\\", "/")) for name in named)
@@ -181,7 +178,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         medians_us={name: _us(match[3]) for name, match in summary.items()},
         least_us=_us(gpu[2]) if gpu else None,
         upper_us=(float(gpu[4]) / 100, _us(gpu[5])) if gpu and gpu[4] else None,
-        clocks_hz=(_hz("clock", text), _hz("memory_clock", text)),
+        clocks_hz=tuple(float(number or 0) * 1e9 or None for number in ghz),
         is_unstable=PRINTED["unstable"].search(text) is not None,
     )
 
@@ -287,10 +284,6 @@ def _median_us(text: str) -> float | None:
             raise Refusal("the median is out of its range", median[:80], "run it again")
         return numbers[len(numbers) // 2]
     return None
-
-
-def _hz(name: str, text: str) -> float | None:
-    return float(_matched(name, text) or 0) * 1e9 or None
 
 
 def _us(ms: str) -> float:

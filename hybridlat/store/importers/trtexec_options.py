@@ -51,7 +51,7 @@ def of_run(command: str, text: str) -> dict[str, str]:
     return options | dict(PRINTED["option"].findall(plain))
 
 
-def check_alone(options: Mapping[str, str], text: str) -> None:
+def _check_alone(options: Mapping[str, str], text: str) -> None:
     """Raise Refusal for a log in which another run's lines stand."""
     values = {"Model": {options["onnx"]: None}} if "onnx" in options else {}
     for title, value in [*PRINTED["once"].findall(text), *PRINTED["ends"].findall(text)]:
@@ -65,7 +65,8 @@ def check_alone(options: Mapping[str, str], text: str) -> None:
 
 
 def check(options: Mapping[str, str], text: str) -> None:
-    """Raise Refusal for a run that failed, or that timed something else than the network."""
+    """Raise Refusal for a run that failed, is not alone, or timed more or less than the network."""
+    _check_alone(options, text)
     for name, value in options.items():
         pattern, effect = _PATTERNS.get(name, ("", ""))
         if not (effect or _PLAIN.fullmatch(name) or _KEPT.fullmatch(name)):
@@ -77,8 +78,7 @@ def check(options: Mapping[str, str], text: str) -> None:
     if printed := PRINTED["other"].search(text):
         reason = "the run failed, or is no plain one of the GPU"
         raise Refusal(reason, printed[0][:80], "run it again")
-    names = ("optShapes", "maxShapes", "minShapes")
-    built = next(filter(None, map(options.get, names)), "")
+    built = next(filter(None, map(options.get, ("optShapes", "maxShapes", "minShapes"))), "")
     run = options.get("shapes") or built
     if other := set(run.split(",")).difference((built or run).split(",")):
         raise Refusal("the engine is built for other sizes", min(other)[:80], "build it for these")
@@ -102,11 +102,8 @@ def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
 def slowed(
     mode: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
 ) -> Refusal | None:
-    """Why a run below a lock of the GPU's or its memory's clock is no plain one, if it is none.
-
-    So is one in a power mode of which only the number is known, unless that is 0, the usual one.
-    """
-    if mode.strip("0").isdecimal():
+    """Why a run is no plain one below a locked clock or a power mode that has only a number."""
+    if mode.strip("0").isdecimal():  # 0 is the usual one
         return Refusal("the power mode has no name", mode, "put what nvpmodel -q prints above it")
     fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
     for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
@@ -119,12 +116,6 @@ def kept(options: Mapping[str, str]) -> str:
     """The options that a record keeps, as they were written."""
     names = sorted(name for name in options if _KEPT.fullmatch(name))
     return " ".join(f"--{name}={options[name]}".rstrip("=") for name in names)[:500]
-
-
-def _shapes_in(text: str) -> dict[str, tuple[int, ...]]:
-    """``a:1x3x8x8,b:1x10`` by names."""
-    pairs = [part.rpartition(":")[::2] for part in text.split(",")]
-    return {n: tuple(map(int, sizes.split("x"))) for n, sizes in pairs if _SIZES.fullmatch(sizes)}
 
 
 def precision_of(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
@@ -147,7 +138,8 @@ def sizes_of(
     names = ("shapes", "optShapes", "maxShapes", "minShapes")
     stated = next(filter(None, map(options.get, names)), "")
     bound = ",".join(f"{name}:{sizes}" for name, sizes in PRINTED["dimensions"].findall(text))
-    shapes = {**_shapes_in(stated), **_shapes_in(bound)}
+    pairs = [part.rpartition(":")[::2] for part in f"{stated},{bound}".split(",")]
+    shapes = {n: tuple(map(int, sizes.split("x"))) for n, sizes in pairs if _SIZES.fullmatch(sizes)}
     is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
     batch = re.fullmatch("[0-9]{1,9}", options.get("batch", ""))
     if batch is None or is_explicit or PRINTED["explicit_batch"].search(text):
