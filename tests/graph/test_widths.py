@@ -37,8 +37,7 @@ def test_channels_that_depend_on_each_other_stay_equal_and_are_rounded() -> None
     total = b.op("Add", [stem, deep], (1, 40, 8, 8), 14)
     wide = b.op("Concat", [total, b.conv(total, 20)], (1, 60, 8, 8), 13, {"axis": 1})
     grouped = b.conv(wide, 30, group=5)
-    network = b.network(b.conv(grouped, 10, bias=True))
-    made = scaled(network, 0.7)
+    made = scaled(b.network(b.conv(grouped, 10, bias=True)), 0.7)
     stem_width, depthwise, branch, by_group, out = channels(made)
     assert out == 10 and stem_width == depthwise and stem_width % 8 == 0
     assert made.nodes[1].attribute("group") == stem_width
@@ -94,8 +93,7 @@ def test_channels_are_followed_through_groups_that_are_normalised(groups: int) -
     window = {"kernel_shape": (3,), "pads": (1, 1)}
     mean = b.op("Conv", [mean, b.constant((1, 1, 3))], (1, 1, 64), 11, window)
     mean = b.op("Reshape", [mean, b.numbers(1, 64, 1, 1)], (1, 64, 1, 1), 14)
-    network = b.network(b.conv(b.op("Mul", [x, mean], map_, 14), 10))
-    half = scaled(network, 0.5)
+    half = scaled(b.network(b.conv(b.op("Mul", [x, mean], map_, 14), 10)), 0.5)
     assert channels(half) == [32, 1, 10]
     assert read_network(to_onnx(half, seed=None)).types[half.outputs[0]].shape == (1, 10, 24, 24)
 

@@ -236,8 +236,7 @@ def test_the_entry_cost_is_kept_apart_and_only_what_is_requested_is_measured(sto
     hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
     request = MeasureRequest("net", network, dict.fromkeys(hashes[:1], network), whole=True)
     nothing = MeasureRequest("other", residual_block())
-    measurer = Measurer(backend)
-    records = measurer.measure([request, nothing], store, SETTINGS, seen.append)
+    records = Measurer(backend).measure([request, nothing], store, SETTINGS, seen.append)
     things = [("cell", hashes[0]), ("network", sign(network).hash)]
     assert [(r.kind, r.signature) for r in records] == things
     assert {r.protocol for r in records} == {PROTOCOLS[backend.method]}

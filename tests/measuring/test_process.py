@@ -148,8 +148,7 @@ def test_what_keeps_it_from_starting_is_told(
 def test_a_death_is_a_failure_with_the_last_words(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    network = conv_relu()
-    bad = FakeBackend().lower(network).network
+    bad = FakeBackend().lower(conv_relu()).network
     good = FakeBackend().lower(classifier(8)).network
     monkeypatch.setenv(DIES_VARIABLE, bad.name)
     settings = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=1.0)

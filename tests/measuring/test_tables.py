@@ -74,8 +74,7 @@ def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -
     labels = {"batch": "4", "size": "32x32", "lowering": registry.lowering_identity(target)}
     assert breakdown.labels == labels | {"copied_bytes": str(copied_bytes)}
     whole = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "unfused")
-    layers = Counter(sign(c.network).hash for c in kernels(whole))
-    assert dict(breakdown.layers) == dict(layers)
+    assert dict(breakdown.layers) == Counter(sign(c.network).hash for c in kernels(whole))
     assert {h for h, _ in (*breakdown.cells, *breakdown.layers)} == set(imported.signatures)
     assert (record.kind, record.latency_us, record.target) == ("network", 100.0, target)
     assert record.labels == {"network": "net-a", "batch": "4", "size": "32x32", "source": "x"}

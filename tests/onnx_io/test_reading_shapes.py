@@ -45,8 +45,7 @@ STEP = """s{i} = Shape({x})  h{i} = Gather<axis=0>(s{i}, two)  f{i} = Cast<to=1>
 
 
 def same_padding(batch: str = "1") -> onnx.ModelProto:
-    steps = STEP.format(i=0, x="x") + STEP.format(i=1, x="p0")
-    return model(SAME.format(batch=batch, steps=steps))
+    return model(SAME.format(batch=batch, steps=STEP.format(i=0, x="x") + STEP.format(i=1, x="p0")))
 
 
 def numbers_read(network: Network, position: int) -> tuple[float, ...] | None:

@@ -60,8 +60,7 @@ def test_sweeps_keep_the_newest(sizes: list[int], ages: list[int], limit: int, a
 
 def test_what_is_damaged_goes(path: Path) -> None:
     with filled(Store(path)) as store:
-        for number in range(3):
-            store.cache_put({f"a/{number}": f'{{"number":{number}}}'})
+        store.cache_put({f"a/{number}": f'{{"number":{number}}}' for number in range(3)})
         assert store.check() == []
         with sqlite3.connect(path) as connection:
             connection.execute("UPDATE cache SET text = '{' WHERE text LIKE '%1}'")
@@ -75,8 +74,7 @@ def test_what_is_damaged_goes(path: Path) -> None:
 
 def test_the_command(path: Path) -> None:
     with filled(Store(path)) as store:
-        store.cache_put({"split/0/key": "1" * 1_000_000})
-        store.cache_put({"visit/1/key": "1"})
+        store.cache_put({"split/0/key": "1" * 1_000_000, "visit/1/key": "1"})
     before = path.stat().st_size
 
     def gc(*words: str) -> Result:
@@ -96,8 +94,7 @@ FEBRUARY = datetime.datetime(2026, 2, 1, tzinfo=datetime.UTC)
 
 def test_a_target_is_forgotten_with_what_was_cached_of_it(store: Store, execute: Execute) -> None:
     filled(store)
-    store.cache_put({f"wandering/4/{TARGET}/6-2026": "{}"})
-    store.cache_put({f"wandering/4/{OTHER}/1-2026": "{}"})
+    store.cache_put({f"wandering/4/{TARGET}/6-2026": "{}", f"wandering/4/{OTHER}/1-2026": "{}"})
     planned = store.forget(TARGET, dry_run=True)
     assert (planned.cells, planned.networks, planned.layers, planned.cached) == (4, 1, 1, 1)
     assert len(list(store.measurements(TARGET))) == planned.records == 6

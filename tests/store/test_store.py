@@ -97,8 +97,7 @@ def test_targets_and_kinds_are_apart(store: Store) -> None:
 def test_the_cache_keeps_the_first_text(url: str) -> None:
     with Store(url) as store:
         store.cache_put({"key": '"text"'})
-        store.cache_put({"key": '"other"'})
-        store.cache_put({"": "[]"})
+        store.cache_put({"key": '"other"', "": "[]"})
     with Store(url) as store:
         assert [store.cache_read(k, str) for k in ("key", "", "no")] == ['"text"', "[]", None]
         assert store.check() == []

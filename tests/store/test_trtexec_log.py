@@ -54,8 +54,7 @@ def test_a_log_of_8() -> None:
 
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
-    log = read_log(LOG_7)
-    row = row_of(Path("run.log"), log, Target("x", "tensorrt-7.1", "fp32"))
+    row = row_of(Path("run.log"), read_log(LOG_7), Target("x", "tensorrt-7.1", "fp32"))
     assert (row.names, str(row.target)) == (("net_b", "run"), "xavier-agx/tensorrt-7.1/int8")
     assert row.latency_us == pytest.approx(7800)
     assert (row.batch, row.shapes) == (4, {})
@@ -319,12 +318,10 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     rows = [(row.where, row.names[0], row.latency_us) for row in read.rows]
     assert rows == [("a.log, line 2", "/nets/net_a", 1230), ("a.log, line 11", "/nets/net_b", 1500)]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
-    (tmp_path / "a.log").write_text("NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other)
-    modes = [run.power_mode for run in read_runs((tmp_path / "a.log").read_text())]
-    assert modes == ["7W", "MAXN"]
-    assert [run.power_mode for run in read_runs(LOG_8 + other + "NV Power Mode: 7W\n")] == [
-        "7W"
-    ] * 2
+    seven, most = "NV Power Mode: 7W\n", "nvpmodel -m 2\nNV Power Mode: MAXN\n"
+    modes = {f"{seven}{LOG_8}{most}{other}": ["7W", "MAXN"], f"{LOG_8}{other}{seven}": ["7W"] * 2}
+    for text, of_runs in modes.items():
+        assert [run.power_mode for run in read_runs(text)] == of_runs
     for word in LOCKED.splitlines():
         first, second = read_runs(f"{word}\n{LOG_8}{UNLOCKED}{other}")
         assert first.objection is not None and second.objection is None
@@ -332,8 +329,7 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
     for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
         assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None
-    mixed = LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5")
-    (tmp_path / "a.log").write_text(mixed)
+    (tmp_path / "a.log").write_text(LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5"))
     (refusal,) = read_logs([tmp_path]).refused
     assert refusal.reason == "the log holds several runs of one command"
 
