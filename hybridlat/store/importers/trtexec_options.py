@@ -104,7 +104,8 @@ def slowed(
 ) -> Refusal | None:
     """Why a run is no plain one below a locked clock or a power mode that has only a number."""
     if mode.strip("0").isdecimal():  # 0 is the usual one
-        return Refusal("the power mode has no name", mode, "put what nvpmodel -q prints above it")
+        fix = "put what nvpmodel -q prints above the run"
+        return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
     fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
     for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
         if lock_mhz and float(lock_mhz) * 1e6 <= _LOCKED_SHARE * (clock_hz or math.inf):
@@ -126,8 +127,7 @@ def precision_of(printed: str, options: Mapping[str, str], is_typed: bool) -> st
     odd = words.difference(_KNOWN) or ({"fp16", "bf16"} if {"fp16", "bf16"} <= allowed else set())
     if odd:
         raise Refusal(MIXED, ", ".join(sorted(odd))[:80], "allow one precision alone")
-    usual = "fp32" if options and not is_loaded else ""
-    lowest = next((p for p in _KNOWN if p in allowed), usual)
+    lowest = next((p for p in _KNOWN if p in allowed), "fp32" * bool(options and not is_loaded))
     return "fp32-strict" if lowest == "fp32" and "noTF32" in options else lowest
 
 
