@@ -175,13 +175,12 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
     for node in nodes:
         if not any(node.outputs):
             raise NetworkError(f"the operator {node.op!r} gives nothing out: the file is damaged")
-    shapes = [(info.name, tuple(written_sizes(info))) for info in model.graph.input]
-    shapes += [(tensor.name, tuple(tensor.dims)) for tensor in model.graph.initializer]
-    first = dict(reversed(shapes))
-    for name, shape in shapes:
-        if shape and first[name] and shape != first[name] and None not in shape + first[name]:
-            text = f"the tensor {name!r} is stated twice, with the sizes {first[name]} and {shape}"
-            raise NetworkError(f"{text}: correct or rename one of them")
+    named, first = [*model.graph.input, *model.graph.initializer], dict[str, list[int | None]]()
+    for one in named if len({one.name for one in named}) < len(named) else ():
+        shape = list(one.dims) if isinstance(one, TensorProto) else written_sizes(one)
+        other = first.setdefault(one.name, shape)
+        if shape and other and shape != other and None not in shape + other:
+            raise NetworkError(f"{one.name!r} has two shapes, {other} and {shape}: rename one")
     opset = dict(opsets_of(model)).get("")
     newest = onnx.defs.onnx_opset_version()
     if opset is None and not all(node.domain for node in nodes):
