@@ -166,11 +166,11 @@ def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, .
 
 def _works(text: str, device: Device | None, precision: str) -> list[Work]:
     view = View(geometry([text]), device or _UNKNOWN_DEVICE, precision)
-    flop, size = view.flop.tolist(), view.size.tolist()
+    flop, moved_bytes = view.flop.tolist(), view.moved_bytes.tolist()
     if device is None:
-        return [Work(*pair) for pair in zip(flop, size, strict=True)]
+        return [Work(*pair) for pair in zip(flop, moved_bytes, strict=True)]
     item_bytes = view.item_bytes
-    compute_us = view.compute_us.copy()
+    compute_us, memory_us = view.compute_us.copy(), view.memory_us.tolist()
     for width, name in _PRECISION_OF_BYTES.items():
         # A kernel on narrower numbers than the target's has another peak, if any is known.
         narrow = item_bytes == width
@@ -178,5 +178,5 @@ def _works(text: str, device: Device | None, precision: str) -> list[Work]:
         compute_us[narrow] = np.where(flop, view.flop / peak * 1e6, 0.0)[narrow]
     return [
         Work(f, b, None if np.isnan(c) else c, m, device.launch_us)
-        for f, b, c, m in zip(flop, size, compute_us.tolist(), view.memory_us.tolist(), strict=True)
+        for f, b, c, m in zip(flop, moved_bytes, compute_us.tolist(), memory_us, strict=True)
     ]

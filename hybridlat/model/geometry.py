@@ -179,7 +179,7 @@ def cache_bytes(device: Device, level: int) -> float:
 
 
 class View:
-    """Geometry columns as attributes, and the quantities that several features share."""
+    """Geometry's columns, and what features share; ``moved_*_bytes`` are in the engine's types."""
 
     def __init__(self, geometry: Geometry, device: Device, precision: str) -> None:
         self._values = geometry.values
@@ -202,29 +202,29 @@ class View:
         return np.where(self.item_bytes == 4.0, usual_bytes / 4.0, 1.0)
 
     @cached_property
-    def weight_size(self) -> Array:
+    def moved_weight_bytes(self) -> Array:
         return self.weight_bytes * self._shrink
 
     @cached_property
-    def activation_size(self) -> Array:
+    def moved_activation_bytes(self) -> Array:
         return (self.in_bytes + self.out_bytes) * self._shrink
 
     @cached_property
-    def size(self) -> Array:
-        return self.weight_size + self.activation_size
+    def moved_bytes(self) -> Array:
+        return self.moved_weight_bytes + self.moved_activation_bytes
 
     @cached_property
-    def reread_size(self) -> Array:
+    def uncached_bytes(self) -> Array:
         """What the steps of a recurrent layer read anew, and no cache holds."""
-        cache = cache_bytes(self.device, -1)
-        again = self.reread_bytes * self._shrink
-        return np.where(again > cache, again * (self.steps - 1), 0.0)
+        step_bytes = self.reread_bytes * self._shrink
+        is_large = step_bytes > cache_bytes(self.device, -1)
+        return np.where(is_large, step_bytes * (self.steps - 1), 0.0)
 
     @cached_property
     def steps_us(self) -> Array:
         """Starting every step but the first, and reading its weights from the last cache."""
-        again = self.reread_bytes * self._shrink * (self.steps - 1) - self.reread_size
-        from_cache_us = again / (_CACHE_SPEED * self.device.bandwidth_bytes_per_s) * 1e6
+        cached_bytes = self.reread_bytes * self._shrink * (self.steps - 1) - self.uncached_bytes
+        from_cache_us = cached_bytes / (_CACHE_SPEED * self.device.bandwidth_bytes_per_s) * 1e6
         return (self.steps - 1) * start_us(self.device) + from_cache_us
 
     @cached_property
@@ -239,7 +239,7 @@ class View:
 
     @cached_property
     def memory_us(self) -> Array:
-        return (self.size + self.reread_size) / self.device.bandwidth_bytes_per_s * 1e6
+        return (self.moved_bytes + self.uncached_bytes) / self.device.bandwidth_bytes_per_s * 1e6
 
     @cached_property
     def roofline_us(self) -> Array:

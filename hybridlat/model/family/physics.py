@@ -174,10 +174,12 @@ def parts_us(table: KernelTable, view: View) -> Array:
     best_us *= view.flop / np.maximum(2 * view.m * view.n * view.k * view.groups, 1)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
     slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak(STRICT)
-    kept = device.kept_share * np.minimum(view.activation_size, cache_bytes(device, -1))
-    footprint = max(table.counts @ view.weight_size + view.activation_size.max(initial=0.0), 1.0)
-    kept += _KEPT_WEIGHTS * min(1.0, cache_bytes(device, -1) / footprint) ** 2 * view.weight_size
-    memory_us = view.memory_us - 1e6 * kept / device.bandwidth_bytes_per_s
+    weights, activations = view.moved_weight_bytes, view.moved_activation_bytes
+    last_bytes = cache_bytes(device, -1)
+    kept_bytes = device.kept_share * np.minimum(activations, last_bytes)
+    all_bytes = max(table.counts @ weights + activations.max(initial=0.0), 1.0)
+    kept_bytes += _KEPT_WEIGHTS * min(1.0, last_bytes / all_bytes) ** 2 * weights
+    memory_us = view.memory_us - 1e6 * kept_bytes / device.bandwidth_bytes_per_s
     launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
     at_peak_us = np.where(deep, 0.0, view.compute_us)
     beside_us = np.where(deep, slower * view.compute_us, idle_us)
@@ -225,9 +227,9 @@ def least_us(v: View) -> Array:
     peak = np.maximum(v.peak_flops, device.peak("tf32") if precision == "fp32" else 0.0)
     shorter = np.maximum(peak, _WINOGRAD * device.peak(STRICT))
     compute_us = 1e6 / _MOST_OF_PEAK * v.flop / np.where(winograd(v) > 0, shorter, peak)
-    size = v.size / 2 if precision == "amp" else v.size
-    size = size - cache_bytes(device, -1) + v.reread_size
-    memory_us = 1e6 * size / device.bandwidth_bytes_per_s
+    all_bytes = v.moved_bytes / 2 if precision == "amp" else v.moved_bytes
+    beyond_bytes = all_bytes - cache_bytes(device, -1) + v.uncached_bytes
+    memory_us = 1e6 * beyond_bytes / device.bandwidth_bytes_per_s
     return np.asarray(np.maximum(compute_us, memory_us))
 
 
