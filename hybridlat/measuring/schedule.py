@@ -36,7 +36,7 @@ _PROBE_REPLICAS = 4
 _PROBE_VISITS = 8
 """Visits of each probe in a process, at least: what they say is in every cell's latency. From one
 visit each, the overhead of a shared machine came out at 3.7 µs, from many at 6.6."""
-MAX_ROOM_BYTES = 300_000_000
+MAX_REST_BYTES = 300_000_000
 """What a network works in beyond this is as cold as it can be."""
 _POOL = 12
 _SAME = (("kernel_shape", (3, 3)), ("pads", (1, 1, 1, 1)))
@@ -48,7 +48,7 @@ _MOST_ROUNDS_APART = 10  # visits of one thing in one round have seeds of their 
 class Job:
     """One thing to measure: a cell as it runs in an engine's graph, or a network of a file.
 
-    A cell with ``room_bytes`` is a part of a file, less its ``predecessor`` there if it has one;
+    A cell with ``rest_bytes`` is a part of a file, less its ``predecessor`` there if it has one;
     so much other memory is read between two of its runs as the network works in.
     """
 
@@ -57,7 +57,7 @@ class Job:
     kind: Kind = "cell"
     labels: Mapping[str, str] = field(default_factory=dict)
     predecessor: Network | None = None
-    room_bytes: int | None = None
+    rest_bytes: int | None = None
 
     @property
     def key(self) -> str:
@@ -137,8 +137,8 @@ def tasks_of(
             job = by_key[key]
             is_whole = job.kind == "network"
             visit_ms = settings.network_visit_ms if is_whole else settings.visit_ms
-            replicas = 0 if is_whole or job.room_bytes is not None else replicas_for(job.network)
-            yield VisitTask(key, job.networks, visit_ms, seed, replicas, job.room_bytes or 0)
+            replicas = 0 if is_whole or job.rest_bytes is not None else replicas_for(job.network)
+            yield VisitTask(key, job.networks, visit_ms, seed, replicas, job.rest_bytes or 0)
 
 
 def probe_key(length: int) -> str:
@@ -158,7 +158,7 @@ def needs_visit(
 def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
     """The distinct cells of a network, each with the first predecessor that it has."""
     jobs: dict[str, Job] = {}
-    works_in_bytes = min(working_bytes(network), MAX_ROOM_BYTES)
+    works_in_bytes = min(working_bytes(network), MAX_REST_BYTES)
 
     def part(*cells: Cell, made: Sequence[str] = ()) -> Network:
         origins = [origin for cell in cells for origin in cell.origins]
@@ -180,8 +180,8 @@ def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
             made = [n for n in inputs if n not in (*own, *network.inputs)]
             both, predecessor = part(before, cell, made=made), part(before, made=made)
         own_bytes = sum(working_bytes(p) for p in (both, predecessor) if p is not None)
-        room_bytes, labels = max(0, works_in_bytes - own_bytes), {"network": name}
-        jobs[signature.hash] = Job(signature, both, "cell", labels, predecessor, room_bytes)
+        rest_bytes, labels = max(0, works_in_bytes - own_bytes), {"network": name}
+        jobs[signature.hash] = Job(signature, both, "cell", labels, predecessor, rest_bytes)
     return list(jobs.values())
 
 

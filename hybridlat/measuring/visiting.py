@@ -30,10 +30,10 @@ TIMED_RUNS = 11
 
 @dataclass(frozen=True, slots=True)
 class VisitTask:
-    """One visit for ``visit_ms``: ``replicas`` of a lowered cell in turn.
+    """What one visit of the job ``key`` runs for ``visit_ms``: ``replicas`` of a lowered cell.
 
-    Without replicas it is a network of a file, less a second if there is one; before every run
-    ``room_bytes`` of other memory are read.
+    Without replicas it is a network of a file, less a second if there is one. As much other memory
+    as the rest of the network works in, ``rest_bytes``, is read before each of their runs.
     """
 
     key: str
@@ -41,7 +41,7 @@ class VisitTask:
     visit_ms: float
     seed: int
     replicas: int = 0
-    room_bytes: int = 0
+    rest_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class VisitResult:
     reference_us: float = 0.0
     failure: str | None = None
     load: MachineLoad | None = None
-    process: int = 0
+    process: int = 0  # its number in a run of ``replicas``, which sets it
 
 
 class _MachineBusy(MeasurementError):
@@ -60,7 +60,7 @@ class _MachineBusy(MeasurementError):
 
 
 class References:
-    """A small network that shows the machine's speed around every visit, to divide drift out."""
+    """The reference network: it shows the machine's pace, so that drift is divided out."""
 
     def __init__(self, backend: Backend) -> None:
         self._session = backend.build(reference_network(), seed=9, lowered=False)
@@ -89,7 +89,7 @@ class References:
 def visit(
     backend: Backend, references: References, task: VisitTask, cores: int | None = None
 ) -> VisitResult:
-    """Build what the task names, run it in turn for ``visit_ms``, take it down again."""
+    """Build the networks of the task, run them, close them; ``cores`` are those of the load."""
     meter = LoadMeter(backend.target.threads or 1, cores)
     sessions: list[Session] = []
     try:
@@ -120,19 +120,19 @@ def visit(
 def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:
     """Samples of sessions run in turn, for longer where hardly a run is undisturbed.
 
-    The first replica of a pass runs behind its bookkeeping, and is dropped like the first pass.
+    Of replicas the first in a pass is dropped, as it runs behind bookkeeping.
     """
     visit_s, runs = task.visit_ms / 1e3, [partial(session.run_us, 1) for session in sessions]
     groups: list[Sequence[int]] = [[index] for index in range(len(sessions))]
     if task.replicas:
         groups = [range(1, len(sessions))]
-    elif task.room_bytes:
-        runs = [partial(_run_cold, session, np.ones(task.room_bytes // 8)) for session in sessions]
-    enough = max(2, math.ceil(MIN_SAMPLES / len(groups[0])) + 1)
+    elif task.rest_bytes:
+        runs = [partial(_run_cold, session, np.ones(task.rest_bytes // 8)) for session in sessions]
+    least_passes = max(2, math.ceil(MIN_SAMPLES / len(groups[0])) + 1)
 
     def goes_on(taken: Mapping[int, Sequence[float]], passes: int, spent_s: float) -> bool:
         count = min(sum(len(taken[index]) for index in group) for group in groups)
-        if passes < enough:
+        if passes < least_passes:
             return True
         if count < MIN_SAMPLES:
             return spent_s < max(visit_s, PATIENCE_S)
@@ -143,6 +143,6 @@ def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:
     return difference(timed, taken_off[0]) if taken_off else timed
 
 
-def _run_cold(session: Session, room: np.ndarray) -> list[float]:
-    room.sum()  # what was in the caches no longer is
+def _run_cold(session: Session, rest: np.ndarray) -> list[float]:
+    rest.sum()  # what was in the caches no longer is
     return session.run_us(1)

@@ -189,7 +189,7 @@ def test_every_distinct_cell_stands_behind_the_one_before() -> None:
     assert first.predecessor is None and others
     for job in others:
         assert job.predecessor is not None and len(job.network.nodes) > len(job.predecessor.nodes)
-        assert job.room_bytes is not None and 0 <= job.room_bytes < working_bytes(network)
+        assert job.rest_bytes is not None and 0 <= job.rest_bytes < working_bytes(network)
 
 
 @pytest.mark.parametrize("kind", BOTH)
