@@ -190,12 +190,12 @@ def other_devices(world: World) -> Iterator[Line]:
         if model is None:
             continue
         world.on_message(f"{world.family}, few known: {label}")
-        medians = np.array([o.median_us for i in rows if (o := world.regimes.foretold[i])])
+        medians = np.array([o.median_us for i in rows if (o := world.regimes.left_out[i])])
         constant = np.median(world.truth[rows] / medians)  # by the table itself
         yield world.line(label, "one_constant", OWN, medians * constant)
         calibration = world.calibration(world.others(device))
         answers = [
-            interval(world.rows[i], world.regimes.foretold[i], calibration, 0.9) for i in rows
+            interval(world.rows[i], world.regimes.left_out[i], calibration, 0.9) for i in rows
         ]
         bounds = np.array([answer.interval_us for answer in answers]).T
         yield world.line(label, "zero_shot", OWN, medians, bounds)

@@ -30,8 +30,8 @@ _GROUPS: dict[str, tuple[Callable[[str], str], float]] = {
     "unseen": (plain_name, 0.1),
     "unseen_family": (family_of, 1 / FOLDS),
 }
-"""What belongs together by its name, and the part of all architectures that twins may make of it
-in one group: a tenth, or a fold."""
+"""By regime: what belongs together by its name, and the share of all architectures that one group
+may hold once twins join it: a tenth, or a fold."""
 HELD_OUT = tuple(_GROUPS)
 """Regimes of folds, which other methods can be judged in too."""
 Fold = tuple[str, int, int]
@@ -71,10 +71,9 @@ def interval(
 
 @dataclass
 class HeldOutLaws:
-    """Of one family; what one target had to have fitted serves the next.
+    """The laws of one family, each fitted once; what one target needs serves the next.
 
-    Folds are drawn ``draws`` times, by ``seed``. ``each`` answers calls in order, in processes
-    perhaps.
+    Folds are drawn ``draws`` times, by ``seed``. ``each`` is ``map``, or maps in processes.
     """
 
     records: FamilyRecords
@@ -123,9 +122,9 @@ class HeldOutLaws:
                 of_rows, numbers = np.full(len(folds), None), np.unique(folds).tolist()
                 for number in numbers:
                     of_rows[folds == number] = answers[regime, draw, number]
-                known = of_rows.tolist()
-                calibrations = {n: self.calibration(folds != n, known) for n in numbers}
-                made[regime].append(HeldOut(folds, known, calibrations))
+                each_row = of_rows.tolist()
+                calibrations = {n: self.calibration(folds != n, each_row) for n in numbers}
+                made[regime].append(HeldOut(folds, each_row, calibrations))
         return made
 
     def _fold(self, job: Fold) -> Answers:
@@ -150,7 +149,7 @@ class HeldOutLaws:
         return self._without[device]
 
     @cached_property
-    def foretold(self) -> Answers:
+    def left_out(self) -> Answers:
         """What the laws without its device answer for every row."""
         devices = np.array([row.target.device for row in self.records.rows])
         answers = np.full(len(devices), None)
@@ -172,16 +171,16 @@ class HeldOutLaws:
     def calibration(
         self, known: NDArray[np.bool_], held_out: Answers, kin: Calibration | None = None
     ) -> Calibration:
-        """As it is served: of learned tasks by networks held out, elsewhere by devices left out.
+        """Intervals as they are served, by the errors of ``known`` rows.
 
-        Of the latter each table counts alike. Where no device was left out they are those of
-        ``kin``, else of the networks.
+        Those of learned tasks go by networks held out, elsewhere by devices left out, each table
+        alike; where none was, by those of ``kin`` (other families), else by the networks.
         """
         rows, known = self.records.rows, known & self.records.counted
         labels = np.array([label_of(row.task) for row in rows])
         errors, own_spreads = self.errors(held_out)
         own = calibrate(errors[known], own_spreads[known], labels[known].tolist())
-        (elsewhere, spreads), chosen = self.errors(self.foretold), list[int]()
+        (elsewhere, spreads), chosen = self.errors(self.left_out), list[int]()
         for label in np.unique(labels[known]):
             mine = np.flatnonzero(known & (labels == label) & np.isfinite(elsewhere))
             ordered = mine[np.argsort(np.abs(elsewhere[mine]) / spreads[mine], kind="stable")]

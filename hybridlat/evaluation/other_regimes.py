@@ -118,7 +118,7 @@ class Regimes(HeldOutLaws):
         if "unseen" in self.held_out:
             outside = np.array([row.target.device != device for row in rows])
             calibration = self.calibration(outside, self.held_out["unseen"][0].answers)
-        predictions = [interval(rows[i], self.foretold[i], calibration, confidence) for i in places]
+        predictions = [interval(rows[i], self.left_out[i], calibration, confidence) for i in places]
         return [MethodResult("zero_shot", OWN, [predictions])]
 
     def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:

@@ -150,7 +150,7 @@ def test_figures_are_means_over_draws_and_intervals_are_as_served(tmp_path: Path
     assert len(there.pooled) < len(served.pooled) and not set(there.by_task) & {str(HERE)}
     (zero_shot,) = (one for one in report.results if one.regime == "zero_shot")
     for i, own in zip(regimes.places(HERE), zero_shot.predictions, strict=True):
-        prediction = regimes.foretold[i]
+        prediction = regimes.left_out[i]
         assert prediction is not None
         assert own.interval_us == interval_us(there, prediction, records.rows[i].task)
 
