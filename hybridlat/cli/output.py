@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
-"""Exit codes; of several things that a command does the worst is its own, in ``worst``."""
+"""Exit codes; of several networks the worst is the command's, see ``worst``."""
 WORDS = "hybridlat.words"
 """Where a context keeps the words of the command line."""
 _SILENT_S = 1.0  # what is done by then needs no progress
@@ -68,7 +68,7 @@ def print_json(value: object) -> None:
 
 
 class Run:
-    """One call of a command: the values of its options by their names, and what it writes.
+    """One call of a command: its options' values as attributes, and what it writes.
 
     UsageError for two documents on standard output.
     """
@@ -85,14 +85,14 @@ class Run:
         return self._values[name]
 
     def among(self, names: str) -> dict[str, Any]:
-        """The values of these options, of those that the command has."""
+        """Those of the named options that the command has, with their values."""
         return {name: self._values[name] for name in names.split() if name in self._values}
 
     @contextmanager
     def opened(
         self, target: str | Target | None, **more: Any
     ) -> Iterator[tuple[Predictor, ProgressShown]]:
-        """The predictor that the options describe, and what shows its progress."""
+        """The predictor by the options, its arguments in ``more`` first, and its progress."""
         import hybridlat
 
         how = self.among("store threads measure tolerance confidence") | more
@@ -152,7 +152,7 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
         self._lock = threading.RLock()
 
     def at(self, step: str, elsewhere: OnMessage = silent) -> ProgressShown:
-        """Name what begins now, as nothing may report how far it is; ``elsewhere`` at once."""
+        """Name what begins now: in a terminal's line of progress, else by ``elsewhere``."""
         (self._show if sys.stderr.isatty() else elsewhere)(step)
         return self
 

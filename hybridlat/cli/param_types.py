@@ -1,4 +1,4 @@
-"""How values are written on the command line: shares, durations, latencies, shapes, targets."""
+"""How values are written on the command line: shares, durations, latencies, shapes, files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _DURATIONS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LATENCIES_US = {"us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
 _MOST_VALUES = 200  # of a curve
-_LONGEST = 1e15  # of any time: more is a slip of the finger
+_LONGEST = 1e15  # of any time in its unit, and of images a second: more is a slip of the finger
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
@@ -52,7 +52,7 @@ def _moment(text: str) -> datetime.datetime:
 
 
 def whole(least: int, most: int = 2**31, also: int | None = None) -> Value:
-    """Whole numbers from ``least`` to ``most``, and one more."""
+    """Whole numbers from ``least`` to ``most``, and ``also`` one beside them."""
 
     def read(text: str) -> int:
         number = int(text) if re.fullmatch(r"\s*-?[0-9]{1,10}\s*", text) else None
@@ -76,7 +76,7 @@ def _share(text: str) -> float:
     return value
 
 
-def _duration(text: str, plain: bool = False) -> float:
+def _duration_s(text: str, plain: bool = False) -> float:
     word = text.strip().lower()
     if re.fullmatch(_NUMBER, word):
         if plain:
@@ -94,7 +94,7 @@ def _duration(text: str, plain: bool = False) -> float:
     return total
 
 
-def _latency(text: str) -> float:
+def _latency_us(text: str) -> float:
     match = re.fullmatch(rf"({_NUMBER})\s*([a-zµμ]+)", text.strip().lower())
     value = float(match[1]) * _LATENCIES_US.get(match[2], math.nan) if match else math.nan
     if not 0 < value < _LONGEST:
@@ -106,7 +106,7 @@ def _measured(text: str) -> float | str:
     with suppress(OSError):  # of a name that no file can have
         if Path(text).is_file():
             return text
-    return _latency(text)
+    return _latency_us(text)
 
 
 def _budget(text: str) -> tuple[str, float]:
@@ -114,7 +114,7 @@ def _budget(text: str) -> tuple[str, float]:
     if fps and 0 < float(fps[1]) < _LONGEST:
         return "fps", float(fps[1])
     try:
-        return "max_latency_us", _latency(text)
+        return "max_latency_us", _latency_us(text)
     except ValueError as error:
         raise ValueError(f"{error}, or as images a second: 30fps") from None
 
@@ -123,7 +123,7 @@ def _known(text: str) -> tuple[str, float]:
     path, _, latency = text.rpartition("=")
     if not path:
         raise ValueError(f"{text!r} states no latency: write net.onnx=1.21ms or net.onnx@8=4.1ms")
-    return path, _latency(latency)
+    return path, _latency_us(latency)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -160,9 +160,9 @@ def _curve(text: str) -> tuple[float, ...]:
 
 MOMENT = Value("time", _moment)  # 2026-11-21 or 2026-11-21T14:30, in UTC unless it names a zone
 SHARE = Value("share", _share)  # 5% or 0.05; a plain 5 lacks its sign
-DURATION = Value("duration", _duration)  # 90s, 10m, 1h30m, in seconds
-SECONDS = Value("duration", lambda text: _duration(text, plain=True))  # or a plain number
-MEASURED = Value("latency", _measured)  # the same, or the name of a file that is there
+DURATION = Value("duration", _duration_s)  # 90s, 10m, 1h30m, in seconds
+SECONDS = Value("duration", lambda text: _duration_s(text, plain=True))  # or a plain number
+MEASURED = Value("latency", _measured)  # 8ms, or the name of a file that is there
 BUDGET = Value("budget", _budget)  # 8ms or 30fps: an argument of Estimate.against and its value
 KNOWN = Value("network=latency", _known)  # net.onnx@8=4.1ms: the path and the microseconds
 SHAPE = Value("name:shape", _shape)  # input:1x3x224x224

@@ -27,7 +27,7 @@ _PULL = "Install the champion that MLflow's registry has of the target, and trai
 _BUDGET = "How long to measure, training included: 10m, 1h30m."
 _FULL = "Measure everything even where another version of the engine is known on this device."
 FEW = 10
-"""Whole networks of another version that tell as much of it as a model."""
+"""Whole networks of another version from which it is answered, where it has no model."""
 
 
 @command(
@@ -130,11 +130,13 @@ def onboard(run: Run) -> int:
 
 
 def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> Onboarded | None:
-    """The networks answered from another version of the engine; None where none is known."""
+    """The target by its engine's other version, its networks predicted and measured as the gate
+    asks; None where none is known.
+    """
     with run.opened(target, threads=None, settings=chosen.settings) as (predictor, _):
         data = predictor.sessions.first.data
-        others = [each for each in data.other_versions if each.model or each.networks >= FEW]
-        if data.model is not None or not others:
+        there = next((v for v in data.other_versions if v.model or v.networks >= FEW), None)
+        if data.model is not None or there is None:
             return None
         began, measured, networks, wide = time.monotonic(), 0, 0, list[str]()
         for path in sorted((chosen.nets or shipped("data", "nets")).glob("*.onnx")):
@@ -146,6 +148,6 @@ def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> 
             if not answer.trusted:
                 wide.append(f"{answer.network}: {why_untrusted(answer)}")
         cells = sum(each.cells for each in predictor.store.stats() if each.target == target)
-    note = f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now"
-    took, by = time.monotonic() - began, others[0].target
-    return Onboarded(target, networks, cells, 0, took, (note, *wide), by=by, accepted=not wide)
+    notes = (f"answered from {there.target}, {count_text(measured, 'cell')} measured now", *wide)
+    took_s, by = time.monotonic() - began, there.target
+    return Onboarded(target, networks, cells, 0, took_s, notes, by=by, accepted=not wide)

@@ -17,9 +17,10 @@ _MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3,
 
 @dataclass(frozen=True, slots=True)
 class KernelAttributes:
-    """What a geometry needs of a node's attributes; ``variant`` numbers its mode and layout.
+    """What a geometry needs of a node's attributes; ``written`` are all of them.
 
-    ``written`` are all of them as they are written.
+    ``stride`` and ``dilation`` are the largest of all axes, ``pad`` is the sum over all sides,
+    ``order`` a Transpose's, ``size`` an LRN's. ``variant`` numbers mode and layout.
     """
 
     kernel: tuple[int, int] | None
@@ -38,7 +39,7 @@ class KernelAttributes:
 
 
 def pair(values: Sequence[int] | None) -> tuple[int, int] | None:
-    """The first two sizes of a window; one alone is a width."""
+    """Height and width of a window, its first two sizes; one alone is a width."""
     if not values:
         return None
     return (values[0], values[1]) if len(values) > 1 else (1, values[0])

@@ -39,13 +39,13 @@ _MULTIPLY_ACTIVATIONS = ("MatMul", "Einsum")
 
 @dataclass(frozen=True)
 class Parsed:
-    """A model without weights: ``frame`` is all but its operators and constants."""
+    """A model without weights: ``frame`` is all but its ``nodes`` and constants (``tensors``)."""
 
     frame: ModelProto
     tensors: Mapping[str, Value]
     nodes: tuple[FileNode, ...]
     sizes_elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """The files in which whole numbers lie that shapes may hang on, by tensor."""
+    """By tensor, the file beside the model that holds its whole numbers, which may be sizes."""
 
     @cached_property
     def model(self) -> ModelProto:
@@ -65,8 +65,8 @@ class Parsed:
         return [info for info in self.frame.graph.input if info.name not in self.tensors]
 
     @property
-    def weights_fed(self) -> frozenset[str]:
-        """The tensors that operators read as weights, whose sizes are no batch's."""
+    def weight_names(self) -> frozenset[str]:
+        """The tensors that operators read as weights: an input among them has no batch."""
         ops = LEARNED.difference(_MULTIPLY_ACTIVATIONS)
         return frozenset([name for n in self.nodes if n.op in ops for name in n.inputs[1:]])
 
@@ -97,7 +97,7 @@ class Parsed:
 
     @cached_property
     def constant_nodes(self) -> frozenset[int]:
-        """Weights, what makes them (``DequantizeLinear`` of weights), the arithmetic of shapes."""
+        """Positions of operators that only make weights or compute shapes."""
         fixed = {"", *self.tensors}
         positions = set()
         for position, node in enumerate(self.nodes):

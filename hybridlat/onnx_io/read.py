@@ -205,7 +205,7 @@ def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     if unknown := sorted(set(sizes) - {info.name for info in infos}):
         known = ", ".join(repr(info.name) for info in infos)
         raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
-    inputs = input_types(infos, batch, sizes, parsed.weights_fed)
+    inputs = input_types(infos, batch, sizes, parsed.weight_names)
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = symbols_of(infos, {name: type_.shape for name, type_ in inputs.items()})
     return Frame(opsets_of(model), inputs, outputs, types_of(model.graph.value_info, symbols))

@@ -32,7 +32,7 @@ StartWorker = Callable[[], Worker]
 
 
 class TensorRtBackend(Backend):
-    """TensorRT in one precision. ``start`` makes a worker; tests give their own."""
+    """TensorRT in one precision, measured by plans alone. ``start`` makes a worker process."""
 
     name = "tensorrt"
     method: ClassVar[Method] = Method.PLAN

@@ -2,10 +2,10 @@
 
 ln(latency here / latency there) of a cell is a part that all cells share, a part of each kind of
 kernel by its share of the cell's work, and the cell's own. Each follows a Student distribution:
-most releases change little, and now and then one rewrites a kernel. Given cells that are known on
-both sides the parts follow by ridge regression with Student's weights, taken anew in a few rounds
-(Lange, Little & Taylor, "Robust statistical modeling using the t distribution", JASA 84, 1989). So
-one rewritten kernel moves its kind, not all, and a kind that contradicts itself becomes wide.
+most releases change little, and now and then one rewrites a kernel. Cells known on both sides
+decide the parts, by ridge regression with Student's weights in a few rounds (Lange, Little &
+Taylor, "Robust statistical modeling using the t distribution", JASA 84, 1989). So one rewritten
+kernel moves its kind, not all, and a kind that contradicts itself becomes wide.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from hybridlat.estimate.compose.posterior import Matrix
 
 Kinds = Sequence[tuple[str, float]]
-"""Shares of a cell's work by kind of kernel, as `source.describe` gives them."""
+"""A cell's kinds of kernel, each with its share of the cell's work (`source.describe`)."""
 LARGE_SHARE = 0.05
 """Of a network's time: twice as slow, such a kind makes the network 5 % slower."""
 ENOUGH = 0.5
-"""Cells' worth of a kind of kernel, compared, that tell whether it was rewritten."""
+"""Shares of one kind, summed over compared cells, that tell whether it was rewritten."""
 _DEGREES = 4.0
 _ROUNDS = 12
 _MINORS = 20  # releases between two major ones, where more is not known
@@ -36,8 +36,8 @@ _MINORS = 20  # releases between two major ones, where more is not known
 class RatioPrior:
     """Standard errors of the parts of ln(ratio), and its ``mean``, before any cell is compared.
 
-    ``network`` is of what a network takes beside its cells. ``per_minor``: the row is of one minor
-    release, and errors of several add up.
+    ``network`` is that of a network's ratio beside those of its cells. ``per_minor``: the errors
+    are of one minor release, and those of several add up.
     """
 
     common: float
@@ -48,14 +48,14 @@ class RatioPrior:
     per_minor: bool = False
 
     def over(self, gap: tuple[int, ...]) -> RatioPrior:
-        """That of versions which lie so far apart, where a row is of one minor release."""
+        """The prior of two versions with this ``gap``, (majors, minors …), between them."""
         if not self.per_minor:
             return self
         steps = max(_MINORS * gap[0] + gap[1] if len(gap) > 1 else _MINORS, 1)
         return RatioPrior(*[part * steps**0.5 for part in self.parts])
 
     def and_also(self, other: RatioPrior) -> RatioPrior:
-        """That of two differences at once, which know nothing of each other."""
+        """The prior where both differ, independently of each other."""
         common, kind, cell, network = map(math.hypot, self.parts, other.parts)
         return RatioPrior(common, kind, cell, network, self.mean + other.mean)
 
@@ -77,11 +77,10 @@ RATIOS: Mapping[tuple[str, str], RatioPrior] = {
     ("cpu", ""): RatioPrior(0.5, 0.24, 0.4, 0.2, math.log(1.5)),
 }
 """What was seen, by what differs and the engine, empty for any other. With few networks measured an
-interval reaches 2.1 of these errors, Student's quantile, so nine of ten CPUs that were compared lie
-in theirs. ``machine`` is another one of the same CPU: one ran plain convolutions 4 to 7 % and
-depthwise ones 30 % quicker than the shipped pack says, so that of 32 networks 14 lay within
-intervals that knew of versions alone. Half of them chose these errors, which held 13 of the others'
-16; one such machine says so, no more."""
+interval reaches 2.1 of these errors, Student's quantile. So nine of ten CPUs that were compared lie
+in theirs. ``machine`` is another one of the same CPU. One ran plain convolutions 4 to 7 % and
+depthwise ones 30 % quicker than the shipped pack says: intervals that knew of versions alone held
+14 of 32 networks. Half of these chose the errors, which held 13 of the other 16."""
 
 
 class Pair(NamedTuple):
@@ -119,8 +118,8 @@ class Ratios:
             means = covariance @ (scaled.T @ ratios)
             misses = ratios - design @ means
             weights = (_DEGREES + 1) / (_DEGREES + misses**2 / (own + noise))
-            seen = (means**2 + covariance.diagonal()) / variances
-            tails = (_DEGREES + 1) / (_DEGREES + seen)
+            squares = (means**2 + covariance.diagonal()) / variances
+            tails = (_DEGREES + 1) / (_DEGREES + squares)
         telling = design * (own / (own + noise))[:, None]
         # Few cells that differ may do so by themselves or as all of their kind.
         odd = misses * np.maximum(1 - 4 * (own + noise) / np.maximum(misses**2, 1e-12), 0.0)
@@ -131,6 +130,7 @@ class Ratios:
         return means, covariance, np.asarray(squares / (_DEGREES + telling.sum(axis=0)))
 
     def of(self, cells: Sequence[Kinds]) -> tuple[Matrix, Matrix]:
+        """Mean and covariance of ln(here / there) of cells, those of ``pairs`` or others."""
         means, covariance, own = self._parts
         new = {name for kinds in cells for name, _ in kinds}.difference(self._places)
         places = self._places | {n: i for i, n in enumerate(sorted(new), start=len(means))}
@@ -144,7 +144,7 @@ class Ratios:
         )
 
     def unchecked(self, cells: Sequence[Kinds], uses_us: Sequence[float]) -> list[int]:
-        """Positions of the cells that tell most of large kinds of which no kernel was compared."""
+        """Positions of the cells that tell most of kinds that take long and were not compared."""
         compared = _design([pair.kinds for pair in self.pairs], self._places).sum(axis=0)
         known = {name: float(compared[place]) for name, place in self._places.items()}
         times: dict[str, list[float]] = {}
