@@ -130,9 +130,7 @@ def onboard(run: Run) -> int:
 
 
 def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> Onboarded | None:
-    """The target by its engine's other version, its networks predicted and measured as the gate
-    asks; None where none is known.
-    """
+    """What another version of the engine gives, measured as the gate says; None without one."""
     with run.opened(target, threads=None, settings=chosen.settings) as (predictor, _):
         data = predictor.sessions.first.data
         there = next((v for v in data.other_versions if v.model or v.networks >= FEW), None)

@@ -1,4 +1,4 @@
-"""What every baseline promises; a new class in baselines/ is picked up by its name."""
+"""What every baseline promises; one that stands in the table or is installed is tested."""
 
 from importlib.metadata import EntryPoint
 

@@ -174,10 +174,9 @@ def parts_us(table: KernelTable, view: View) -> Array:
     best_us *= view.flop / np.maximum(2 * view.m * view.n * view.k * view.groups, 1)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
     slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak(STRICT)
-    weights, activations = view.moved_weight_bytes, view.moved_activation_bytes
-    last_bytes = cache_bytes(device, -1)
-    kept_bytes = device.kept_share * np.minimum(activations, last_bytes)
-    all_bytes = max(table.counts @ weights + activations.max(initial=0.0), 1.0)
+    weights, last_bytes = view.moved_weight_bytes, cache_bytes(device, -1)
+    kept_bytes = device.kept_share * np.minimum(view.moved_activation_bytes, last_bytes)
+    all_bytes = max(table.counts @ weights + view.moved_activation_bytes.max(initial=0.0), 1.0)
     kept_bytes += _KEPT_WEIGHTS * min(1.0, last_bytes / all_bytes) ** 2 * weights
     memory_us = view.memory_us - 1e6 * kept_bytes / device.bandwidth_bytes_per_s
     launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
