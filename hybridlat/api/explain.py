@@ -2,8 +2,8 @@
 
 Each suspect is predicted as the network itself is. Of several, the one under which the measured
 latency is likelier is the likelier one (Bayes' rule). Most weigh alike: no one has counted how
-often people meet them. A clock or another program may slow a network by any factor of a range, so
-that each single factor is less likely (Occam's factor: MacKay, "Information Theory, Inference, and
+often people meet them. A clock or another program may slow a network by any factor of a range. So
+each single factor is less likely (Occam's factor: MacKay, "Information Theory, Inference, and
 Learning Algorithms", 2003, chapter 28).
 """
 

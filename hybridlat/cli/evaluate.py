@@ -96,7 +96,7 @@ def mlflow(run: Run) -> None:
     """Show in a browser what evaluate and train recorded, the newest run first.
 
     Becomes MLflow's server of the runs of MLFLOW_TRACKING_URI, else of those of the file beside the
-    store, for this machine alone, and prints the address of the page to open; Ctrl-C stops it. A
+    store, for this machine alone. It prints the address of the page to open; Ctrl-C stops it. A
     server at MLFLOW_TRACKING_URI has that page already: its address is printed, nothing is started.
 
     \b

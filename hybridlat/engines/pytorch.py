@@ -88,7 +88,7 @@ def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
     """Put back what the exporter folded into convolutions.
 
     A ``BatchNormalization`` goes behind those whose bias was folded, and a bias becomes an ``Add``
-    (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own (ATen's ``Convolution.cpp``),
+    (``bias_apart``). With cuDNN, PyTorch adds it in a call of its own (ATen's ``Convolution.cpp``),
     and so does inductor on a GPU. On a CPU the convolution adds it.
     """
 

@@ -129,9 +129,9 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     """Each operator in exactly one group: that of the first layer that holds it, or none.
 
     A Split has a layer for each slice, and two layers may compute one activation. Behind a matrix
-    product the log leaves out the operators of the epilogue, though the layer's name tells of them:
-    they belong to the layer that makes their input, or, where that is the bare product, to the one
-    that reads them. What only products read (a scale by one) belongs to the layer before.
+    product the log leaves out the operators of the epilogue, though the layer's name tells of them.
+    They belong to the layer that makes their input; where that is the bare product, to the one that
+    reads them. What only products read (a scale by one) belongs to the layer before.
     """
     prepared = _prepared(network, layers)
     computes = [[n for n in layer.nodes if n not in prepared[i]] for i, layer in enumerate(layers)]

@@ -1,8 +1,8 @@
 """Networks that are much the same as another one, and folds that keep them together.
 
-Where latencies of whole networks are all there is, holding a network out by its name leaves what is
-known of it in training: the same architecture under another name, or deeper and wider variants that
-run the same kernels.
+Where latencies of whole networks are all there is, a network held out by its name stays known in
+training. Its twins are there: the same architecture under another name, or deeper and wider
+variants that run the same kernels.
 """
 
 from __future__ import annotations

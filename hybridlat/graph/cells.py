@@ -79,7 +79,7 @@ def run_positions(network: Network) -> tuple[tuple[int, ...], ...]:
 def schedule(network: Network) -> list[int]:
     """A topological order in which branches that lead nowhere else come first.
 
-    Of the kernels that are ready the one with the fewest kernels behind it is next, so that a side
+    Of the kernels that are ready the one with the fewest kernels behind it is next. So a side
     output is finished before the trunk, which can be cut behind it. Ties go by the canonical order.
     """
     readers = network.consumers

@@ -1,7 +1,7 @@
 """Colours that tell all nodes of a network apart, whatever order the file lists them in.
 
 Colours spread along the links until no more differ. What is then still alike is taken to be
-interchangeable (two equal heads on one tensor): any one of them is set apart, and that spreads
+interchangeable (two equal heads on one tensor). Any one of them is set apart, and that spreads
 again, so that what belongs to it follows. In a large network with many equals each step looks at
 those alone that are linked to what has changed.
 """
@@ -38,8 +38,8 @@ def with_ordered_operands(network: Network, kept: Collection[str] = ()) -> Netwo
     """The network with the operands of sums and products in one order, whatever the file's.
 
     The largest comes first; then of a sum what most operators lead to, of a product what fewest do;
-    then what has the fewest weights, so that the last of parallel branches, which engines let add,
-    does most. Those that make one of the ``kept`` tensors stay.
+    then what has the fewest weights. So the last of parallel branches, which engines let add, does
+    most. Those that make one of the ``kept`` tensors stay.
     """
     types, steps, nodes = network.types, dict.fromkeys(network.inputs, 0), [*network.nodes]
     origin = _origins(network)

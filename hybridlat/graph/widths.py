@@ -3,7 +3,7 @@
 Each channel of each tensor has a number. Operators hand numbers on, and tie those of operands that
 must agree: both sides of a sum, a convolution's input and its filters, the groups of a grouped one.
 What is tied is one channel: the dependency graph of structural pruning (Fang et al., "DepGraph",
-CVPR 2023), channel by channel, so that concatenations and splits need no arithmetic of their own.
+CVPR 2023), channel by channel. So concatenations and splits need no arithmetic of their own.
 Number 0 is all that keeps its size: the network's inputs and outputs, and the sides of images.
 """
 

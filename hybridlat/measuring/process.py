@@ -3,9 +3,9 @@
     python -m hybridlat.measuring.process FD PARENT     FD: a socket to the parent, PARENT its id
 
 So a crash or a hang costs one job, and addresses and cores, which a process keeps for its life,
-differ between visits of the same thing. It is a plain subprocess in a session of its own:
-``multiprocessing`` would run the caller's main module again (a script without a guard, a notebook),
-may not be started by daemonic processes, and gets the terminal's Ctrl-C.
+differ between visits of the same thing. It is a plain subprocess in a session of its own.
+``multiprocessing`` would run the caller's main module again (a script without a guard, a notebook).
+Daemonic processes may not start it, and it gets the terminal's Ctrl-C.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Cells of engines whose graph cannot be cut are timed with their predecessors (``pairs_of``).
 A cell is T(predecessor ++ cell) − T(predecessor). Both are built from the file's operators, so the
-engine optimises them as it does the whole network; entering the engine and the change of layout at
+engine optimises them as it does the whole network. Entering the engine and the change of layout at
 the border are in both, and cancel. The predecessor is the last cell that makes what the cell reads.
 
 An engine hands its results out in the plain layout, a conversion that may cost more than the cell.
@@ -48,8 +48,8 @@ _MOST_ROUNDS_APART = 10  # visits of one thing in one round have seeds of their 
 class Job:
     """One thing to measure: a cell as it runs in an engine's graph, or a network of a file.
 
-    A cell with ``rest_bytes`` is a part of a file, less its ``predecessor`` there if it has one;
-    so much other memory is read between two of its runs as the network works in.
+    A cell with ``rest_bytes`` is a part of a file, less its ``predecessor`` there if it has one. So
+    much other memory, as the rest of the network works in, is read between two runs.
     """
 
     signature: Signature

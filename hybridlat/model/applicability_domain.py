@@ -18,8 +18,8 @@ SHAPE: tuple[tuple[str, float], ...] = (
     ("batch", 1.0), ("c_in", 1.0), ("c_out", 1.0), ("h_in", 1.0), ("w_in", 1.0), ("k_h", 2.0),
     ("k_w", 2.0), ("stride", 2.0), ("dilation", 2.0), ("groups", 1.0),
 )  # fmt: skip
-"""The shape of a kernel as a point: log2 of these columns times a weight, so that one unit is an
-octave of channels or size; half an octave of taps or stride counts as much."""
+"""The shape of a kernel as a point: log2 of these columns times a weight. One unit is an octave of
+channels or size; half an octave of taps or stride counts as much."""
 _FAR = 64.0  # octaves between kernels of different operators: never neighbours
 _HAIR = 1e-6  # octaves beyond a range that are rounding
 

@@ -1,8 +1,8 @@
 """The mean of a Gaussian process as plain arrays: what of a latency is smooth in its shape.
 
 The first half is what predicting needs; the second fits it. Length scales come from the marginal
-likelihood. The gradient for all of them together is a matrix product: with W a weight for each pair
-of rows, Σ W(x−x')² over pairs is 2·(Σ x²·W1 − xᵀWx), so no array of pairs × features is ever made.
+likelihood. The gradient for all of them together is a matrix product. With W a weight for each pair
+of rows, Σ W(x−x')² over pairs is 2·(Σ x²·W1 − xᵀWx): no array of pairs × features is ever made.
 Formulas: Rasmussen & Williams, "Gaussian Processes for Machine Learning", 2006, sections 4.2, 5.4.
 """
 

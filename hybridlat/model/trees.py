@@ -1,6 +1,6 @@
 """Boosted trees: grown by XGBoost's package, evaluated through its C library.
 
-The package imports scikit-learn and pandas where they are installed, which takes seconds; the
+The package imports scikit-learn and pandas where they are installed, which takes seconds. The
 library under it loads in milliseconds, and is two to three times as quick as the same trees under
 ONNX Runtime. The C functions used here are public and documented as stable.
 """

@@ -1,8 +1,8 @@
 """From a Network, cell or kernel to a model file, and arrays to feed it with.
 
-A file holds the architecture only, or seeded random weights. Scales and zero points are made such
-as engines take: they fuse an operator between quantisation and dequantisation only where zero
-points of weights are zero and the scale of a bias is that of the input times that of the weight.
+A file holds the architecture only, or seeded random weights. Scales and zero points are such as
+engines fuse. Between quantisation and dequantisation they take an operator whose weights have zero
+points of zero, and whose bias has the scale of the input times that of the weight.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def device_name(raw: str, board: str = "") -> str:
 
     For what nvidia-smi, CUDA, a board's device tree, frameworks and tables print, GPUs and CPUs.
     Maker, product line, form and memory are dropped unless the hardware differs with them
-    (``h100-pcie``, ``a100-80gb``); an unknown one becomes a clean name of its own, and a name
-    made here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
+    (``h100-pcie``, ``a100-80gb``). An unknown one becomes a clean name of its own, and a name made
+    here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
     "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
     means it. TargetError where no letter or digit is left, and for several devices.
     """

@@ -1,8 +1,8 @@
 """Objects by name, loaded when they are used: plug-ins, and a package's own public names.
 
 One registry serves engines, baselines and importers. What comes with the package is listed where
-the registry is made, so that a reader sees it there; another package offers its own under an entry
-point group of the registry's name (``hybridlat.engines``), and nothing here has to change.
+the registry is made. Another package offers its own under an entry point group of the registry's
+name (``hybridlat.engines``), and nothing here has to change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Make a new device known: measure what there is time for, then train.
 
-Everything is measured once, in the order drawn and in runs of some seconds: two fifths of the time
-go to the networks that come with hybridlat, whole and with all their cells, the rest to random
-kernels. What is measured is in the store at once: a second run goes on where the first stopped.
+Everything is measured once, in the order drawn and in runs of some seconds. Two fifths of the time
+go to the shipped networks, whole and with all their cells, the rest to random kernels. What is
+measured is in the store at once: a second run goes on where the first stopped.
 """
 
 from __future__ import annotations

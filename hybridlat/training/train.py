@@ -224,8 +224,8 @@ def install(folder: Path, model_folder: Path) -> Path:
     """Make the files of ``folder`` those in use of the target whose models lie in ``model_folder``.
 
     A version is written whole beside the others, then the file that names the one in use is
-    replaced: whatever step the process dies at, readers find the old version or the new one. Gives
-    the new one's folder. Older versions go at the next call, when no reader can be loading them.
+    replaced. So readers find the old version or the new one wherever the process dies. Gives the
+    new one's folder. Older versions go at the next call, when no reader can be loading them.
     """
     versions = model_folder / models.VERSIONS_FOLDER
     versions.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The graph that ONNX Runtime runs on the CPU: the engine is asked, or rules say it sooner.
 
-The engine optimises the network and saves what it made of it, with its own blocked layout (NCHWc);
-that graph is loaded once more, untouched, for its shapes, and each kernel is traced to the file.
+The engine optimises the network and saves what it made of it, with its own blocked layout (NCHWc).
+That graph is loaded once more, untouched, for its shapes, and each kernel is traced to the file.
 
 That takes tens of milliseconds, most of what a candidate of a search costs; ``rules`` take less
 than one. They are used under the versions and widths of blocks that ``rules_checked.json`` lists:

@@ -1,10 +1,10 @@
 """What ONNX Runtime makes of a convolutional network, by rules of our own.
 
-The engine shares equal operators, folds batch normalisation into convolutions, fuses activations
-and additions into them, and keeps activations in a layout of blocks of channels (NCHWc) for as long
-as it can, with reorders at the borders. The rules below say so for the operators that search
-spaces of convolutional networks are made of. They leave a network that holds anything else to the
-engine, and so they do where the engine fuses what no rule here describes: each such case raises
+The engine shares equal operators, folds batch normalisation into convolutions, and fuses
+activations and additions into them. It keeps activations in a layout of blocks of channels (NCHWc)
+for as long as it can, with reorders at the borders. The rules below say so for the operators that
+search spaces of convolutional networks are made of. They leave a network that holds anything else
+to the engine, also where it fuses what no rule here describes. Each such case raises
 ``UncoveredError`` with its reason beside it.
 
 Facts: ONNX Runtime's documentation and sources (NCHWc transformer, fusions of convolutions), and

@@ -132,7 +132,7 @@ def compiled(network: Network) -> frozenset[int]:
     """Positions of operators that Myelin compiles in a network without layer normalisations.
 
     A published engine of 10.7 has them around what computes on anything but feature maps, with the
-    copies and views that hang on it; products of two tensors, as attention has them, are there too.
+    copies and views that hang on it. Products of two tensors, as attention has them, are there too.
     """
     nodes, types = network.nodes, network.types
     free = {i for i, node in enumerate(nodes) if node.op not in _BUILT_IN}

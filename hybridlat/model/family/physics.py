@@ -82,8 +82,8 @@ def table_of_texts(
 def at_batch(table: KernelTable, factor: float) -> KernelTable:
     """The kernels of the same network on ``factor`` times as many inputs.
 
-    Sizes that hold the batch grow with it; a network's first axis is its batch in all of them, but
-    for recurrent layers: their steps come first, and the batch stands where maps have their height.
+    Sizes that hold the batch grow with it. A network's first axis is its batch in all of them. Of
+    recurrent layers steps come first, and the batch stands where maps have their height.
     """
     values = table.values.copy()
     made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
@@ -146,8 +146,8 @@ _IDLE_SHARE = 0.8
 """How much of what the best of these tiles takes beyond the peak is believed: 0 knows no idle
 units, 1 has no way round them (split sums)."""
 _KEPT_WEIGHTS = 0.8
-"""How much of the weights the last cache keeps from one run to the next where the whole network
-fits into it: at batch 1 caches of 48 to 128 MB hold an INT8 ResNet-50."""
+"""How much of the weights the last cache keeps for the next run where the whole network fits. At
+batch 1 caches of 48 to 128 MB hold an INT8 ResNet-50."""
 _STEP, _STEP_CYCLES = 32, 150
 """Of a tile's inner sizes that are read and multiplied at a time, and what that takes at least: a
 tile waits for its reads, however quick tensor cores are."""
@@ -212,8 +212,8 @@ def power_slowdown(
 
 _MOST_OF_PEAK = 0.9
 _WINOGRAD = 2.25
-"""Multiplications of a 3x3 kernel over those of Winograd's way, two by two outputs at a time, which
-tensor cores do not take: in FP32 a V100 runs VGG at 1.4 of its peak."""
+"""Multiplications of a 3x3 kernel over those of Winograd's way, two by two outputs at a time.
+Tensor cores do not take it; in FP32 a V100 runs VGG at 1.4 of its peak."""
 
 
 def least_us(v: View) -> Array:

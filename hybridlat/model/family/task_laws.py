@@ -2,7 +2,7 @@
 
 The process is known through linear equations of the coefficients. A task's own law, from its own
 networks alone, are boosted trees, for equation (12). Every part of the base takes a factor of its
-own (ten for each task: few, so that they hold for networks of another kind), and trees learn from
+own: ten for each task, few enough to hold for networks of another kind. Trees learn from
 descriptors by what each kernel departs from that. Their errors are not those of the process;
 networks that both have not seen weigh them. Equations are those of ``docs/background/family.md``.
 """
