@@ -198,7 +198,7 @@ class Item:
         """The network; a file that ``recall`` knows is not parsed yet, a module is exported."""
         source, name = self.source, self.name
         if not (name is None or isinstance(name, str)):
-            raise InputError(f"name={name!r} is no text")
+            raise InputError(f"name={name!r} is no text: give the network a name, or none")
         if not torch_export.is_module(source):
             if self.example is not None:
                 raise InputError(

@@ -100,7 +100,7 @@ def compare(
     query = Query(how.pop("batch", None), how.pop("shapes", None), input)
     targets: Any = target if isinstance(target, list | tuple) else [target]
     if len(networks) * len(targets) < 2:
-        raise InputError("compare takes two networks or more, or one on several targets")
+        raise InputError("compare takes two networks or more, or one on several targets: add one")
     known = how.pop("known", None) or {}
     with ExitStack() as stack:
         predictors = [stack.enter_context(Predictor(one, **how)) for one in targets]

@@ -66,7 +66,7 @@ def _by_name(
     named: dict[str, Any] = {}
     for name, value in pairs:
         if named.setdefault(name, value) != value:
-            raise click.BadParameter(f"{name!r} is given two {parameter.name}")
+            raise click.BadParameter(f"{name!r} is given two {parameter.name}: give one")
     return named
 
 

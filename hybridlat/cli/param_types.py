@@ -45,9 +45,8 @@ def _moment(text: str) -> datetime.datetime:
     try:
         moment = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(
-            f"{text!r} is not a time: write it as 2026-11-21 or 2026-11-21T14:30"
-        ) from None
+        why = f"{text!r} is not a time: write it as 2026-11-21 or 2026-11-21T14:30"
+        raise ValueError(why) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 

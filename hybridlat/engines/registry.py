@@ -231,7 +231,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     """
     requested = Target.parse(target) if isinstance(target, str) else target
     if requested is not None and threads is not None and requested.threads not in (None, threads):
-        raise TargetError(f"--threads {threads} does not go with the target {requested}")
+        raise TargetError(f"--threads {threads} contradicts {requested}: give one of them")
     name = requested.engine if requested else "onnxruntime"
     why_not = f"there is no backend {name!r}"
     if requested is None or entry(name).backend is not None:

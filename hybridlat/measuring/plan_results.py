@@ -57,7 +57,7 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
     lines = list(read_lines(str(path)))
     header = next((line for line in lines if line["kind"] == "board"), None)
     if header is None:
-        raise StoreError(f"{path} does not say which board it is from")
+        raise StoreError(f"{path} names no board: copy the whole file from the board again")
     for line in lines:
         if line["format"] != 1:
             raise StoreError(f"{path} has a line of format {line['format']}, not 1")

@@ -140,9 +140,10 @@ class RemoteHost:
                 check=False,
             )
         except FileNotFoundError as error:
-            raise BackendUnavailable("ssh is not installed on this machine") from error
+            raise BackendUnavailable("ssh is not installed on this machine: use a plan") from error
         except subprocess.TimeoutExpired as error:
-            raise BackendUnavailable(f"{self.host} gave no answer in {timeout_s:.0f} s") from error
+            why = f"{self.host} gave no answer in {timeout_s:.0f} s: try `ssh {self.host}`"
+            raise BackendUnavailable(why) from error
         words = " ".join(done.stderr.decode("utf-8", "replace").split())[-300:]
         if done.returncode == _SSH_FAILED:  # as opposed to the command's
             raise BackendUnavailable(f"{self.host} cannot be reached: {words}")

@@ -168,7 +168,7 @@ def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]
         for _ in nodes:
             tensor = next(s for s in nodes[position].reads if s in made and made[s] not in free)
             position = made[tensor]
-        raise NetworkError(f"the graph has a cycle through {tensor!r}")
+        raise NetworkError(f"the graph has a cycle through {tensor!r}: export it again")
     return [nodes[i] for i in order]
 
 

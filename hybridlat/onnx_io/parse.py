@@ -198,7 +198,7 @@ def _inlined(model: ModelProto) -> ModelProto:
     calls = [_calls(function.node, places) for function in model.functions]
     order = topological_order([set(called) for called in calls])
     if len(order) < len(calls):
-        raise NetworkError("the file has functions that call each other in a circle")
+        raise NetworkError("it has functions that call each other in a circle: export it again")
     sizes = [len(function.node) for function in model.functions]
     for place in order:
         sizes[place] += sum(sizes[called] for called in calls[place])
@@ -218,9 +218,8 @@ def _inlined(model: ModelProto) -> ModelProto:
     try:
         return inliner.inline_local_functions(lean)
     except (InferenceError, ValidationError, ValueError, RuntimeError) as error:
-        raise NetworkError(
-            f"the file has functions that cannot be inlined: {last_line(error)}"
-        ) from error
+        why = f"the file has functions that cannot be inlined: {last_line(error)}"
+        raise NetworkError(why) from error
 
 
 def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) -> list[int]:

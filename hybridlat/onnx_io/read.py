@@ -230,7 +230,7 @@ def _assembled(label: str, way: Walk) -> Network:
         made.append(node_of(node, opsets.get(node.domain, 1)))
     ends = tuple([name for name in dict.fromkeys(way.outputs) if name in types])
     if not ends or not made:
-        raise NetworkError("it computes nothing but constants")
+        raise NetworkError("it computes nothing but constants: export it with an input")
     constants = {n: constant_of(cast(Value, known[n]), keep) for n, keep in keeps.items()}
     parts = tuple(made), way.inputs, ends, types, constants, tuple(way.folded)
     network = Network(label, *parts, left_out=way.left_out)

@@ -128,9 +128,9 @@ def walk(
             if out not in known:
                 known[out] = result
             elif out:
-                raise OutOfOrder(f"the tensor {out!r} is made by two operators")
+                raise OutOfOrder(f"the tensor {out!r} is made by two operators: export it again")
     if missing := sorted(set(frame.outputs).difference(known)):
-        raise OutOfOrder(f"the output {missing[0]!r} is made by no operator")
+        raise OutOfOrder(f"the output {missing[0]!r} is made by no operator: export it again")
     del known[""]
     return way
 

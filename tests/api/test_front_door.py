@@ -144,7 +144,7 @@ def test_networks_are_compared_and_measured(tmp_path: Path) -> None:
     assert "network 1" in str(found) and "against A" in found._repr_html_()
     assert json.dumps(found.to_json())
     assert hybridlat.measure(NET, FAKE, **options).known == len(found.estimates[0].cells)
-    for sources, message in (([NET], "two networks or more"), ("a.onnx", "^compare takes a list")):
+    for sources, message in (([NET], "targets: add one"), ("a.onnx", "^compare takes a list")):
         with pytest.raises(InputError, match=message):
             hybridlat.compare(sources, FAKE, **options)
     with Predictor(FAKE, store="sqlite://") as predictor:
