@@ -43,7 +43,7 @@ from hybridlat.evaluation.metrics import OWN
 from hybridlat.evaluation.other_regimes import Regimes
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.conformal import Calibration
+from hybridlat.model.conformal import ELSEWHERE, Calibration
 from hybridlat.model.family import shipped as files
 from hybridlat.model.family.observations import Observation
 from hybridlat.model.family.physics import at_batch
@@ -113,9 +113,12 @@ class World(FamilyRecords):
 
         Where no device was left out they are those of the model in ``kin``, if that is given.
         """
-        theirs = files.read(kin).calibration if kin else None
-        unseen = self.regimes.held_out["unseen"][0].answers
-        return self.regimes.calibration(known, unseen, theirs)
+        own = self.regimes.calibration(known, self.regimes.held_out["unseen"][0].answers)
+        if kin is None:
+            return own
+        theirs = files.read(kin).calibration
+        spreads = {name: one for name, one in theirs.spreads.items() if name == ELSEWHERE}
+        return replace(own, pooled=theirs.pooled, spreads=own.spreads | spreads)
 
     def line(
         self, label: str, regime: str, method: str, predicted: Array, bounds: Sequence[Array] = ()

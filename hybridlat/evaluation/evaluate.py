@@ -34,6 +34,7 @@ from hybridlat.store.place import without_password
 LEAST_NETWORKS = 2 * FOLDS
 LEAST_CELLS = math.ceil(LEAST_ROWS / LARGEST_SHARE)
 OnEvaluated = Callable[[Sequence[ResultRow], TargetReport | None], None]
+"""Gets a target's rows once they are there, and its report: None where it cannot be judged."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,9 @@ def evaluate_targets(
 ) -> Evaluation:
     """Judge ``targets``: those named, or all that the store or the shipped packs have cells of.
 
-    Where none is named, those with the fewest records come first. ``on_evaluated`` gets the
-    rows of each target as soon as they are there, and what is behind them (None where it could not
-    be judged: its one row has the reason). Deterministic but for ``predict_ms``.
-    Raises InputError where not one target could be judged.
+    Where none is named, those with the fewest records come first. A target that cannot be judged
+    has one row, with the reason. Deterministic but for ``predict_ms``. Raises InputError where not
+    one target could be judged.
     """
     chosen = options or EvaluationOptions()
     for name in chosen.methods:
@@ -101,20 +101,20 @@ def evaluate_targets(
                 except HybridlatError as error:
                     if len(order) == 1:
                         raise
-                    new = [ResultRow(str(target), "", "", reason=str(error))]
+                    own = [ResultRow(str(target), "", "", reason=str(error))]
                     on_message(f"{target} is left out: {error}")
                 else:
-                    new = report.rows()
+                    own = report.rows()
                     reports.append(report)
                 try:
                     if report is not None and chosen.track:
                         on_message("recording the figures in MLflow")
-                        about = parameters_of(report, config, opened.place.address)
-                        new = tracking.log_evaluation(opened.url, report, about)
+                        parameters = parameters_of(report, config, opened.place.address)
+                        own = tracking.log_evaluation(opened.url, report, parameters)
                 finally:  # an interruption of what MLflow takes costs no figures
-                    rows += new
+                    rows += own
                     if on_evaluated is not None:
-                        on_evaluated(new, report)
+                        on_evaluated(own, report)
         finally:
             if any(row.mlflow_run for row in rows):
                 where = "" if store is None else f" --store {shlex.quote(without_password(store))}"
@@ -166,7 +166,10 @@ class _Judge:
         return config, report
 
     def _judge(self, dataset: Dataset, config: FitConfig) -> TargetReport:
-        """In all regimes: as first met too, where ten of the networks are of another version."""
+        """All regimes of a target with cells; as first met too, with ten networks elsewhere.
+
+        Elsewhere is another version of its engine, under which they were measured as well.
+        """
         options, target = self.options, dataset.target
         report = evaluate_dataset(dataset, config, options, self.on_message)
         for other in (there.target for there in TargetData(target, self.store).other_versions):
@@ -237,7 +240,7 @@ def known_targets(store: Store) -> list[Target]:
 
 
 def sources_of(target: Target, store: Store) -> list[RecordSource]:
-    """Where records of the target may lie: the store, then its packs."""
+    """Where records of the target may lie: the store, then the shipped packs of the target."""
     return [store, *packs.packs_for(target)]
 
 

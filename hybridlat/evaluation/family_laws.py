@@ -168,13 +168,11 @@ class HeldOutLaws:
         ]
         return np.array(pairs).T
 
-    def calibration(
-        self, known: NDArray[np.bool_], held_out: Answers, kin: Calibration | None = None
-    ) -> Calibration:
+    def calibration(self, known: NDArray[np.bool_], held_out: Answers) -> Calibration:
         """Intervals as they are served, by the errors of ``known`` rows.
 
         Those of learned tasks go by networks held out, elsewhere by devices left out, each table
-        alike; where none was, by those of ``kin`` (other families), else by the networks.
+        alike; where no device was, by the networks too.
         """
         rows, known = self.records.rows, known & self.records.counted
         labels = np.array([label_of(row.task) for row in rows])
@@ -186,12 +184,10 @@ class HeldOutLaws:
             ordered = mine[np.argsort(np.abs(elsewhere[mine]) / spreads[mine], kind="stable")]
             places = np.linspace(0, len(ordered) - 1, ROWS_EACH).round().astype(int)
             chosen += ordered[places].tolist() if len(mine) else []
-        if chosen:
-            kin = calibrate(elsewhere[chosen], spreads[chosen], [ELSEWHERE] * len(chosen))
-        if kin is None:
+        if not chosen:
             return own
-        spread = {name: one for name, one in kin.spreads.items() if name == ELSEWHERE}
-        return replace(own, pooled=kin.pooled, spreads=own.spreads | spread)
+        others = calibrate(elsewhere[chosen], spreads[chosen], [ELSEWHERE] * len(chosen))
+        return replace(own, pooled=others.pooled, spreads=own.spreads | others.spreads)
 
     def unseen(
         self, regime: str, places: Sequence[int], confidence: float
