@@ -56,21 +56,18 @@ def network_structure(
     paths = [".".join(path[outer:]) for path in parts]
 
     uses = [(number, p) for number, use in enumerate(partition.uses) for p in use.places]
-    places = tuple(
-        CellPosition(
-            number,
-            place.reads,
-            # A kernel is its first operator's: what is fused to it comes after.
-            common_path([next((paths[n] for n in k if paths[n]), "") for k in shown(place)]),
-            tuple(tuple(names[n] for n in kernel) for kernel in shown(place)),
-        )
-        for number, place in sorted(uses, key=lambda pair: pair[1].order)
-    )
+    places: list[CellPosition] = []
+    for number, place in sorted(uses, key=lambda pair: pair[1].order):
+        groups = shown(place)
+        # A kernel is its first operator's: what is fused to it comes after.
+        path = common_path([next((paths[n] for n in group if paths[n]), "") for group in groups])
+        held = tuple(tuple(names[n] for n in group) for group in groups)
+        places.append(CellPosition(number, place.reads, path, held))
     roofs = None
     if device is not None:
         title, memory = device.title or device.name, device.bandwidth_bytes_per_s
         roofs = Roofs(title, device.peak(precision), memory, device.launch_us, device.source)
-    return Structure(tuple(cells), places, roofs)
+    return Structure(tuple(cells), tuple(places), roofs)
 
 
 def _shared(paths: Sequence[Sequence[str]]) -> list[str]:

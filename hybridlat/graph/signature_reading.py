@@ -47,15 +47,13 @@ def lines_of(text: str) -> Iterator[Line]:
 
 def outline(text: str) -> str:
     """The ``signature.outline`` of the network that a text describes; ValueError."""
-    return outline_of(
-        (
-            f"{node.head} {node.rest}",
-            [(name, type_) for name, _, type_ in (r.partition(":") for r in node.results) if type_],
-            node.sources,
-        )
-        for node in lines_of(text)
-        if node.word == "node"
-    )
+    nodes = []
+    for node in lines_of(text):
+        if node.word == "node":
+            named = [result.partition(":") for result in node.results]
+            results = [(name, type_) for name, _, type_ in named if type_]
+            nodes.append((f"{node.head} {node.rest}", results, node.sources))
+    return outline_of(nodes)
 
 
 def read(text: str, name: str = "cell") -> Network:
