@@ -1,8 +1,8 @@
 """What a log of trtexec settles of a latency: the number, and the circumstances of its run.
 
 The clock that a log prints is the highest that the board has, whatever its mode (an AGX Xavier in a
-mode of 15 W prints 1.377 GHz): it rules out faster modes alone. A run is bound by enqueueing above
-0.8 of the GPU's time, which is where trtexec warns (sampleReporting.cpp).
+mode of 15 W prints 1.377 GHz). So it rules out faster modes alone. A run is bound by enqueueing
+above 0.8 of the GPU's time, which is where trtexec warns (sampleReporting.cpp).
 
 What is not settled the log may still tell, by how much single runs vary and by what copies take.
 Seven logs from public issues vary by 0.1 to 10 %; one that waits for its host does by 28 %.

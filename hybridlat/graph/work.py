@@ -1,9 +1,9 @@
 """What operators compute: one table of the FLOP of each, of every engine and domain.
 
-An operator stands in one table by its name without the domain: ``FAMILIES`` (one FLOP for each
-element that a pointwise operator makes, four for each that a reduction reads), ``PRODUCTS`` (whose
-sizes only a formula tells) or ``PER_RESULT`` (other formulas). The work of what stands in none is
-unknown: it depends on data, runs another graph, or is not documented. A multiply-add counts as two.
+An operator stands in one table by its name without the domain. ``FAMILIES`` have one FLOP for each
+element that a pointwise operator makes, four for each that a reduction reads. ``PRODUCTS`` have a
+formula for their sizes, ``PER_RESULT`` other formulas. The work of what stands in none is unknown:
+it depends on data, runs another graph, or is not documented. A multiply-add counts as two.
 """
 
 from __future__ import annotations

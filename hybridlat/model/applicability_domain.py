@@ -52,8 +52,8 @@ LIBM_ERROR, WINDOW_ERROR, PLAIN_ERROR = (3.2, 2.0), (3.2, 4.2), (1.0, 2.0)
 """(centre, half width) of nine of ten ln(measured / predicted) of CPU kernels without training.
 
 Of operators that call a mathematical function for each element, of those whose family is unknown,
-and of all others: half of ONNX's operators, two sizes of each, under ONNX Runtime 1.32 against the
-model of another CPU, whose pace is divided out by operators with training."""
+and of all others. Seen were half of ONNX's operators, two sizes of each, under ONNX Runtime 1.32
+against the model of another CPU; operators with training divide its pace out."""
 
 
 def odd_forms(geometry: Geometry) -> NDArray[np.bool_]:

@@ -48,7 +48,7 @@ class CellModel:
     ``ops`` are the operators it was trained on; ``gp_weight`` the share of the Gaussian process in
     the sum; ``error_scale`` says how far off a kernel tends to be, ``quantile`` is the conformal
     factor from that to the interval's half-width. ``domain`` is where the model is trusted.
-    ``log_bias`` moves a latency below the middle of its interval where errors are large: a relative
+    ``log_bias`` moves a latency below the middle of its interval where errors are large. A relative
     error punishes the overestimate more (the best point of a lognormal has a log-bias of 1.5), but
     cells that are added up to networks must not all be moved.
     """

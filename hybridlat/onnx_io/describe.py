@@ -1,7 +1,8 @@
 """What a file says before its sizes are bound: structure, modules and precision.
 
-The modules are the paths that exporters leave behind: in scopes beside each node (PyTorch's newer
-exporter), in the node's name (its older one, TensorFlow's converters), or in the names of weights.
+The modules are the paths that exporters leave behind. They stand in scopes beside each node
+(PyTorch's newer exporter), in its name (the older one, TensorFlow's converters), or in the names of
+weights.
 """
 
 from __future__ import annotations

@@ -214,8 +214,8 @@ BUSY_LOAD_SHARE = 0.5
 BUSY_STEAL_SHARE = 0.05
 """Share of the CPU time that goes to others, above which a machine is busy."""
 BUSY_SPREAD_SHARE = 0.5
-"""Least relative standard error of what a busy machine measured: twice the latency was seen at a
-load of 4 on 2 cores, in all visits alike, so that nothing in the samples tells."""
+"""Least relative standard error of what a busy machine measured. At a load of 4 on 2 cores twice
+the latency was seen, in all visits alike: nothing in the samples tells."""
 
 
 @dataclass(frozen=True, slots=True)

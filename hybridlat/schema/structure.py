@@ -126,8 +126,8 @@ class CellStructure:
     def limit(self, latency_us: float | None) -> tuple[Limit, float] | None:
         """The limit that the cell runs against, and the share of its time which that explains.
 
-        Kernels run one after another, each bound by one limit; the cell's is the one that binds for
-        longest, and the share (0..) is the sum of all bounds over the latency. None where the
+        Kernels run one after another, each bound by one limit. The cell's is the one that binds for
+        longest; the share (0..) is the sum of all bounds over the latency. None where the
         device is not known, or where the bounds are too far from the latency to explain it.
         """
         sums: dict[Limit, float] = {"compute": 0.0, "memory": 0.0, "launch": 0.0}

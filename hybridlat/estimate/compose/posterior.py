@@ -14,8 +14,8 @@ A measured whole network is an observation of ln Σ uses·exp(e), linear to firs
 are taken anew where they move (Gauss and Newton's iteration). Measured cells stay.
 
 With the gain K the errors left have the covariance (I − KH)·P·(I − KH)ᵀ + K·R·Kᵀ, whether or not K
-is the best one (Bucy & Joseph, "Filtering for Stochastic Processes", 1968): a cell that stays is as
-unsure as before (Schmidt's filter, "Application of state-space methods to navigation problems",
+is the best one (Bucy & Joseph, "Filtering for Stochastic Processes", 1968). So a cell that stays is
+as unsure as before (Schmidt's filter, "Application of state-space methods to navigation problems",
 1966).
 """
 

@@ -38,7 +38,7 @@ V = TypeVar("V")
 _CACHED_VERSION = 7
 _OWN_CELLS = 50  # so many measured here tell more than a pack
 READS_NETWORKS_AT = 32
-"""Networks that are signed to be looked up before all that is on record is read: that takes as long
+"""Networks that are signed to be looked up before all that is on record is read. That takes as long
 as to sign 50 or so, and whoever has 32 candidates has hundreds."""
 
 

@@ -281,8 +281,8 @@ def _wave_terms(view: View) -> Array:
 
 
 def _descended_line(columns: Array, latencies_us: Array) -> Array:
-    """As ``_relative_line``, by coordinate descent from zero: of terms that are nearly multiples
-    of each other an exact solver takes one, and the tiles chosen by it err half as much again."""
+    """As ``_relative_line``, by coordinate descent from zero. Of terms that are nearly multiples of
+    each other an exact solver takes one, and the tiles chosen by it err half as much again."""
     scaled, size = _relative_columns(columns, latencies_us)
     gram, right = scaled.T @ scaled, scaled.sum(axis=0)
     result = np.zeros(columns.shape[1])

@@ -39,7 +39,7 @@ from hybridlat.schema.target import Device
 _NOTHING_US = 1e-3
 HOST_ROW = -2  # of a KernelSet
 STARTS_EACH_GROUP = ("paddle-tensorrt-2020", "paddle-tensorrt-2021")
-"""Where a grouped convolution was seen to take a launch for each group: ResNeXt-50's sixteen on the
+"""Where a grouped convolution was seen to take a launch for each group. ResNeXt-50's sixteen on the
 V100 take 8.9 ms at batch 1 and at batch 4, a ResNet-50 2.8 and 4.4."""
 GROUP_US = 4.0
 GROUPED = CLASSES.index("conv grouped")

@@ -74,11 +74,11 @@ class Task:
 class Sharing:
     """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
 
-    ``all`` is common to the whole family, the others to tasks of one device, one engine version,
-    one precision, one layout, to one task alone, to all versions of one engine, to one engine
-    version at one precision, which runs the same kernels on every device, and to GPUs of one
-    generation. A version that one harness timed is another, and the power modes of a board are one
-    device and one task.
+    ``all`` is common to the whole family. The others are common to tasks of one device, one engine
+    version, one precision, one layout, to one task alone, and to all versions of one engine. The
+    last two are of one engine version at one precision, whose kernels are the same on every device,
+    and of GPUs of one generation. A version that one harness timed is another, and the power modes
+    of a board are one device and one task.
     """
 
     all: Number = 1.0
