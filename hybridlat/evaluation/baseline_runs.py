@@ -54,8 +54,8 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Task:
-    """What baselines of one unit are judged on. ``costs_s`` is what measuring each sum takes."""
+class Contest:
+    """What baselines of one unit are judged on; ``costs_s`` is what measuring each sum takes."""
 
     problem: Problem
     costs_s: NDArray[np.float64]
@@ -71,35 +71,35 @@ class Task:
 def evaluate_baselines(
     target: Target,
     names: Sequence[str],
-    tasks: Mapping[Unit, Task],
+    contests: Mapping[Unit, Contest],
     config: FitConfig,
     on_message: OnMessage,
 ) -> list[MethodResult]:
-    """Every named baseline that has a task of its unit, in every regime of the task's splits."""
+    """Every named baseline with a contest of its unit, in every regime of the contest's splits."""
     kinds = [baselines.load(name) for name in names]
-    runs = [(kind, tasks[unit]) for kind in kinds for unit in kind.units if unit in tasks]
-    fits = ((kind, task, split) for kind, task in runs for split in task.splits)
+    runs = [(kind, contests[unit]) for kind in kinds for unit in kind.units if unit in contests]
+    fits = ((kind, contest, split) for kind, contest in runs for split in contest.splits)
     calls = ((kind, t.problem, split, t.sums_of(split), config) for kind, t, split in fits)
     answers = at_once(_fit_and_predict, calls)
     results = []
-    for number, (kind, task) in enumerate(runs, start=1):
-        fitted = f"{kind.name}, {len(task.splits)} fits"
+    for number, (kind, contest) in enumerate(runs, start=1):
+        fitted = f"{kind.name}, {len(contest.splits)} fits"
         on_message(f"{target}: baseline {number} of {len(runs)}: {fitted}")
         trials: dict[str, dict[int, list[Prediction]]] = {}
         took_s: dict[str, list[float]] = {}
-        for split in task.splits:
+        for split in contest.splits:
             values, spent_s = next(answers)
-            each_s = spent_s if task.per_cell else spent_s / max(len(split.judged), 1)
+            each_s = spent_s if contest.per_cell else spent_s / max(len(split.judged), 1)
             for regime, measured in split.regimes.items():
                 predictions = trials.setdefault(regime, {}).setdefault(split.trial, [])
                 took_s.setdefault(regime, []).append(each_s)
                 for place in split.judged:
                     known = None if measured is None else measured.get(place, ())
-                    predictions.append(_prediction(task, task.networks[place], values, known))
+                    predictions.append(_prediction(contest, contest.networks[place], values, known))
         for regime, each in trials.items():
             predict_ms = 1e3 * float(np.mean(took_s[regime]))
             trial = list(each.values())
-            results.append(MethodResult(regime, kind.name, trial, predict_ms, task.per_cell))
+            results.append(MethodResult(regime, kind.name, trial, predict_ms, contest.per_cell))
     next(answers, None)
     return results
 
@@ -123,10 +123,10 @@ def _fit_and_predict(
 
 
 def _prediction(
-    task: Task, network: Judged, values: NDArray[np.float64], measured: Collection[int] | None
+    contest: Contest, network: Judged, values: NDArray[np.float64], measured: Collection[int] | None
 ) -> Prediction:
     """The sum over a network's parts; ``measured`` are positions among them, None for all."""
-    truth = task.problem.latencies_us
+    truth = contest.problem.latencies_us
     uses = [
         count * float(truth[part] if measured and i in measured else values[part])
         for i, (part, count) in enumerate(network.parts)
@@ -134,6 +134,6 @@ def _prediction(
     total = math.fsum(uses)
     known = range(len(uses)) if measured is None else measured
     share = math.fsum(uses[i] for i in known) / total if total > 0 else 0.0
-    costs_s = math.fsum(task.costs_s[network.parts[i][0]] for i in known)
+    costs_s = math.fsum(contest.costs_s[network.parts[i][0]] for i in known)
     spent = (share, costs_s, network.cells, len(known))
     return Prediction(network.name, network.true_us, total, None, *spent)

@@ -29,7 +29,7 @@ from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
 from hybridlat.estimate.network_estimate import belief_of
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 from hybridlat.estimate.predict.source import measuring_cost_s
-from hybridlat.evaluation.baseline_runs import Judged, Split, Task, evaluate_baselines
+from hybridlat.evaluation.baseline_runs import Contest, Judged, Split, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import even_folds
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.families import Parts
@@ -75,8 +75,8 @@ class Regimes(HeldOutLaws):
             for regime in self.held_out
         ]
         results += self.zero_shot(places, config.confidence)
-        tasks = self._tasks(places, config.seed)
-        others = evaluate_baselines(target, baselines, tasks, config, self.on_message)
+        contests = self._contests(places, config.seed)
+        others = evaluate_baselines(target, baselines, contests, config, self.on_message)
         results += [replace(result, predict_ms=None) for result in others]  # nor is ours timed
         rows = [records.rows[i] for i in places]
         return TargetReport(
@@ -121,7 +121,7 @@ class Regimes(HeldOutLaws):
         predictions = [interval(rows[i], self.left_out[i], calibration, confidence) for i in places]
         return [MethodResult("zero_shot", OWN, [predictions])]
 
-    def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:
+    def _contests(self, places: Sequence[int], seed: int) -> dict[Unit, Contest]:
         rows = [self.records.rows[i] for i in places]
         truth = np.array([row.latency_us for row in rows])
         names = tuple(row.architecture for row in rows)
@@ -135,7 +135,7 @@ class Regimes(HeldOutLaws):
                 for number in np.unique(folds):
                     known, judged = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
                     splits.append(Split(known, judged.tolist(), {regime: {}}, seed, draw))
-        tasks: dict[Unit, Task] = {}
+        contests: dict[Unit, Contest] = {}
         units: dict[Unit, list[Parts]] = {
             "network": [row.cells for row in rows],
             "layered network": [row.layers for row in rows],
@@ -144,8 +144,8 @@ class Regimes(HeldOutLaws):
             if all(parts):
                 tables = [row.table(own) for own, row in zip(parts, rows, strict=True)]
                 problem = Problem(Sums.of_networks(tables), truth, names)
-                tasks[unit] = Task(problem, np.zeros(len(rows)), networks, splits)
-        return tasks
+                contests[unit] = Contest(problem, np.zeros(len(rows)), networks, splits)
+        return contests
 
     def _notes(
         self, target: Target, places: Sequence[int], results: Sequence[MethodResult]

@@ -25,7 +25,7 @@ from hybridlat.estimate.calibration import (
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.predict.source import CellLatency, stated
-from hybridlat.evaluation.baseline_runs import Judged, Split, Task, evaluate_baselines
+from hybridlat.evaluation.baseline_runs import Contest, Judged, Split, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     CrossFitted,
@@ -90,8 +90,8 @@ def evaluate_networks(
         for regime, answer in answers.items()
     ]
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
-    tasks = {unit: _task(dataset, fitted, unit, known, config) for unit in units}
-    results += evaluate_baselines(dataset.target, names, tasks, config, on_message)
+    contests = {unit: _contest(dataset, fitted, unit, known, config) for unit in units}
+    results += evaluate_baselines(dataset.target, names, contests, config, on_message)
     on_message(f"{dataset.target}: intervals at other confidences")
     missing = len(dataset.networks) - len(networks)
     left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
@@ -128,9 +128,9 @@ def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
     return {regime: {name: of[regime] for name, of in each.items()} for regime in regimes}
 
 
-def _task(
+def _contest(
     dataset: Dataset, fitted: CrossFitted, unit: Unit, known: States, config: FitConfig
-) -> Task:
+) -> Contest:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
     records = dataset.cells if unit == "cell" else dataset.layers
     of_layers = {h: layer.labels.get("network", h) for h, layer in dataset.layers.items()}
@@ -157,7 +157,7 @@ def _task(
     everything = np.arange(len(position))
     every, of_all = range(len(networks)), fitted.of_all
     splits.insert(0, Split(everything, every, {_MEASURED: None}, config.seed, own=of_all))
-    return Task(problem, costs_s, networks, splits)
+    return Contest(problem, costs_s, networks, splits)
 
 
 def _problem(
@@ -231,8 +231,8 @@ def evaluate_cells(
     ]
     each = enumerate(zip(hashes, truth, strict=True))
     networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
-    task = Task(problem, costs_s, networks, splits, per_cell=True)
-    results += evaluate_baselines(dataset.target, names, {"cell": task}, config, on_message)
+    contest = Contest(problem, costs_s, networks, splits, per_cell=True)
+    results += evaluate_baselines(dataset.target, names, {"cell": contest}, config, on_message)
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
