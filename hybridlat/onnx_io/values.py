@@ -54,7 +54,8 @@ class Value(NamedTuple):
         """NetworkError for an element type that ONNX does not have, and for damaged values."""
         type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
         if min(type_.shape, default=0) < 0:
-            raise NetworkError(f"the constant {tensor.name!r} has a negative size, {type_}: export it again")
+            size = f"a negative size: {type_}"
+            raise NetworkError(f"the constant {tensor.name!r} has {size}; export it again")
         most = _MOST_SIZES if tensor.data_type in SIZES else SMALL_ELEMENTS
         lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
         if type_.elements <= most and tensor.data_location != TensorProto.EXTERNAL:
