@@ -28,7 +28,7 @@ ENOUGH_NETWORKS = 10
 _NARROW = ("measured", "good")
 _MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
-_HOST_SHARE = 0.3  # of the latency: there it makes half of the variance of ln(latency) on an L4
+_HOST_SHARE = 0.3  # of the latency: there it makes nearly half of the variance on an L4
 
 
 def warnings_of(
