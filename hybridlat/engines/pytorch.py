@@ -25,7 +25,7 @@ from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import Match, Rewritten, each
 from hybridlat.engines.fusion.precision import in_floats
-from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
+from hybridlat.engines.fusion.rules import Eliminate, Rule, apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
 from hybridlat.onnx_io.facts import bias_origin, simplified
@@ -57,7 +57,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     plain = in_floats(network).then((*passes, *generated))
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
-    table = (rules.free_views(copying), *rules.COMPOSITES)
+    free = Eliminate(rules.VIEW, "the same bytes", lambda _, view: view.positions[0] not in copying)
+    table: tuple[Rule, ...] = (free, *rules.COMPOSITES)
     unknown: tuple[str, ...] = ()
     if compiled:
         table = (*table, *rules.INDUCTOR)

@@ -11,29 +11,28 @@ and poolings keep the layout of what they read, element-wise operators that of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import group_norms, uneven_pads
 from hybridlat.engines.fusion.conditions import all_of, any_of
 from hybridlat.engines.fusion.patterns import (
+    TWINS,
     Match,
     Pass,
     Rewritten,
-    chunks,
     each,
     neutral,
     still,
-    twins,
     views,
+    whole_numbers,
 )
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
 from hybridlat.graph.network import Network, Node
+from hybridlat.graph.operators import Sizes, packed, reshaped
 from hybridlat.graph.symmetry import with_ordered_operands
 
 VIEW = "Reshape Transpose Slice Split Expand"
 _VIEW_OPS = frozenset(VIEW.split())
-Strides = tuple[int, ...]
 _CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
 _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
@@ -53,14 +52,36 @@ def _guards(net: Network, node: Node, match: Match) -> None:
         match.skip(kept)
 
 
+def _chunks(net: Network, node: Node, match: Match) -> None:
+    """Each part of a Split is a Slice, which may be copied alone."""
+    axis, end = int(str(node.attribute("axis", 0))), 0
+    sizes = net.constant(node, 1)
+    for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
+        start, end = end, end + int(size)
+        values = zip(("start", "end", "axis"), (start, end, axis), strict=True)
+        put = {f"{made}/{label}": whole_numbers(value) for label, value in values}
+        cut = Node(node.name, "Slice", (node.inputs[0], *put), (made,), version=13)
+        match.put(*[cut] * bool(made), **put)
+
+
+def _uneven_pads(net: Network, node: Node, match: Match) -> None:
+    """A convolution that pads one side more is a Pad before it."""
+    x, pads = node.inputs[0], node.sizes("pads") or ()
+    before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    if before != behind:
+        grown = map(sum, zip(net.types[x].shape[2:], before, behind, strict=True))
+        sizes = whole_numbers(0, 0, *before, 0, 0, *behind)
+        padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), sizes)
+        match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
+
+
 MOVES: tuple[Pass, ...] = (each("Transpose", still), each("Reshape", views))
 """What moves nothing."""
 CALLS: tuple[Pass, ...] = (
     *MOVES,
-    each("Conv", uneven_pads),
-    (frozenset(["Pad", "MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Sigmoid"]), twins),
-    each("Split", chunks),
-    each("GroupNormalization", group_norms),
+    each("Conv", _uneven_pads),
+    TWINS,
+    each("Split", _chunks),
     each("Add Mul", neutral),
     each("Where", _guards),
 )
@@ -83,12 +104,6 @@ COMPOSITES: tuple[Rule, ...] = (
     Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
 )
 # fmt: on
-
-
-def free_views(copies: frozenset[int]) -> Rule:
-    """Views cost nothing, but for those that copy."""
-    reason = "another view of the same bytes"
-    return Eliminate(VIEW, reason, lambda _, view: view.positions[0] not in copies)
 
 
 # ---- what inductor fuses ----
@@ -121,22 +136,12 @@ INDUCTOR: tuple[Rule, ...] = (
 # ---- which views copy ----
 
 
-def dense(shape: tuple[int, ...], channels_last: bool = False) -> Strides:
+def dense(shape: tuple[int, ...], channels_last: bool = False) -> Sizes:
     """Strides of a tensor without gaps, in elements; channels last where it has four axes."""
-    is_last = channels_last and len(shape) == 4
-    return _packed(shape, (0, 2, 3, 1) if is_last else range(len(shape)))
+    return packed(shape, (0, 2, 3, 1) if channels_last and len(shape) == 4 else range(len(shape)))
 
 
-def _packed(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
-    """Strides of a tensor without gaps whose axes lie in this order, the last one innermost."""
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
-
-
-def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
+def is_channels_last(shape: tuple[int, ...], strides: Sizes) -> bool:
     """Whether channels are innermost, as ATen asks it before it chooses a kernel's layout."""
     if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
         return False
@@ -144,62 +149,29 @@ def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
     return all(s == w or n == 1 for n, s, w in zip(shape, strides, expected, strict=True))
 
 
-def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:
-    """Strides of another shape over the same bytes, None where there are none.
-
-    Axes that follow each other without a gap are one stretch; a new shape must not join two.
-    """
-    stretches: list[list[int]] = []  # [elements, innermost stride]
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if stretches and stretches[-1][1] == stride * size:
-            stretches[-1] = [stretches[-1][0] * size, stride]
-        else:
-            stretches.append([size, stride])
-    strides_out: list[int] = []
-    left = 1  # elements of the stretch at hand that axes to the right do not yet cover
-    step = 1
-    for size in reversed(to):
-        if left == 1 and size > 1:
-            if not stretches:
-                return None
-            left, step = stretches.pop()
-        if size > 1 and left % size:
-            return None
-        strides_out.append(step)
-        if size > 1:
-            left //= size
-            step *= size
-    return tuple(reversed(strides_out)) if left == 1 and not stretches else None
-
-
 def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int], frozenset[int]]:
     """Positions of the views that copy, and of what runs with channels last."""
     strides = {name: dense(network.types[name].shape, channels_last) for name in network.inputs}
-    producers = network.producers
-    copies: set[int] = set()
-    last: set[int] = set()
+    copies, last = set[int](), set[int]()
     for position, node in enumerate(network.nodes):
         if node.op in _VIEW_OPS and not node.domain and node.inputs[0] in strides:
             made = _viewed(network, node, strides)
             if made is None:
                 # The copy is done where the order is changed, if that is what lies before it.
-                before = producers.get(node.inputs[0], -1)
+                before = network.producers.get(node.inputs[0], -1)
                 moved = before >= 0 and network.nodes[before].op in ("Transpose", "Expand")
                 copies.add(before if moved else position)
                 made = [dense(network.types[out].shape) for out in node.outputs]
             strides.update(zip(node.outputs, made, strict=True))
             continue
         if node.qualified_op in _WANT_DENSE:
-            _densify(network, node, strides, producers, copies)
+            _densify(network, node, strides, copies)
         read = node.inputs[0] if node.inputs else ""
         by_layout = node.qualified_op in _BY_LAYOUT and read in strides
         if by_layout and is_channels_last(network.types[read].shape, strides[read]):
             last.add(position)
-        for out in node.outputs:
-            if out:
-                strides[out] = _made(network, node, out, strides)
+        made_now = {out: _made(network, node, out, strides) for out in node.outputs if out}
+        strides.update(made_now)
     return frozenset(copies), frozenset(last)
 
 
@@ -215,16 +187,10 @@ def ordered(module: Rewritten, channels_last: bool) -> Rewritten:
     return ways[layouts[0] == layouts[1]]
 
 
-def _densify(
-    network: Network,
-    node: Node,
-    strides: dict[str, Strides],
-    producers: dict[str, int],
-    copies: set[int],
-) -> None:
+def _densify(network: Network, node: Node, strides: dict[str, Sizes], copies: set[int]) -> None:
     """What the node reads is copied unless it is dense, in an order that the node can read."""
     name = node.inputs[0]
-    maker = producers.get(name, -1)
+    maker = network.producers.get(name, -1)
     if name not in strides or maker < 0 or network.nodes[maker].op not in _VIEW_OPS:
         return  # what an element-wise operator makes in this order is the reader's own copy
     shape, current = network.types[name].shape, strides[name]
@@ -234,7 +200,7 @@ def _densify(
         strides[name] = dense(shape)
 
 
-def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[Strides] | None:
+def _viewed(network: Network, node: Node, strides: dict[str, Sizes]) -> list[Sizes] | None:
     """Strides of what a view makes, None where it has to copy."""
     shape, current = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
     if node.op == "Transpose":
@@ -250,7 +216,7 @@ def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[S
     return None if made is None else [made]
 
 
-def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -> Strides:
+def _made(network: Network, node: Node, out: str, strides: dict[str, Sizes]) -> Sizes:
     shape = network.types[out].shape
     read = [name for name in node.inputs if name in strides]
     same = [name for name in read if network.types[name].shape == shape]
@@ -260,4 +226,4 @@ def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -
     if node.op in ("MatMul", "Gemm", "LayerNormalization", "RMSNormalization") or not same:
         return dense(shape)
     current = strides[same[0]]
-    return _packed(shape, sorted(range(len(shape)), key=lambda axis: (-current[axis], axis)))
+    return packed(shape, sorted(range(len(shape)), key=lambda axis: (-current[axis], axis)))

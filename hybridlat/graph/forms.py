@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Computed, Sizes, Writing
-from hybridlat.graph.operators import QUANTISERS
+from hybridlat.graph.normal import Computed, Writing
+from hybridlat.graph.operators import QUANTISERS, Sizes
 
 
 def _view(w: Writing, node: Node) -> None:

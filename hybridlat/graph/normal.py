@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import WHOLE, plain_version
+from hybridlat.graph.operators import WHOLE, Sizes, plain_version
 
-Sizes = tuple[int, ...]
 _USUAL = {"output_padding": 0, "dilations": 1, "strides": 1, "pads": 0}
 """Sizes of windows that say nothing where all of them are this."""
 _WINDOWS = {"auto_pad": "NOTSET", "group": 1} | dict.fromkeys(

@@ -1,13 +1,14 @@
-"""What is known of operators over all engines: families, versions, and which constants decide."""
+"""What is known of operators over all engines: families, versions, what constants and views do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.work import FAMILY_OF
 
+Sizes = tuple[int, ...]
 _FAMILIES = ("conv", "matmul", "pool", "pointwise", "reduce", "move", "other")
 KINDS = {name: i for i, name in enumerate(_FAMILIES)}
 """Family of an operator and its number.
@@ -183,3 +184,35 @@ def plain_version(op: str, version: int, attributes: Mapping[str, object]) -> in
         first, second = _MEANINGS[op]
         return second if version >= _FIRST_OF_SECOND.get(op, second) else first
     return _SINCE.get(op, _USUAL)
+
+
+def packed(shape: Sizes, order: Sequence[int]) -> Sizes:
+    """Strides of a tensor without gaps whose axes lie in this order, the last one innermost."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def reshaped(shape: Sizes, strides: Sizes, to: Sizes) -> Sizes | None:
+    """Strides of another shape over the same bytes, None where there are none.
+
+    Axes that follow each other without a gap are one stretch; a new shape must not join two.
+    """
+    stretches: list[tuple[int, int]] = []  # elements, innermost stride
+    for size, stride in zip(shape, strides, strict=True):
+        if size > 1 and stretches and stretches[-1][1] == stride * size:
+            stretches[-1] = stretches[-1][0] * size, stride
+        elif size > 1:
+            stretches.append((size, stride))
+    made = list[int]()
+    left = step = 1  # elements of the stretch at hand that axes to the right do not yet cover
+    for size in reversed(to):
+        if left == 1 and size > 1 and stretches:
+            left, step = stretches.pop()
+        if left % size:
+            return None
+        made.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(made)) if left == 1 and not stretches else None

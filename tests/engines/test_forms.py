@@ -40,6 +40,7 @@ CONSTANTS = """
   int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
   int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
   int64[4] keys3 = {1,2,3,48}, int64[4] heads = {1,2,48,3}, int64[4] by_head = {1,48,2,3},
+  int64[4] quarters = {1,2,4,6}, int64[4] by_quarter = {1,6,2,4},
   int64[3] half5 = {5,2,4}, int64[3] row5 = {5,1,8}, int64[4] column = {2,5,1,8},
   int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
@@ -169,6 +170,16 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
              y = Concat<axis=1>(g, x)"""),
         (13, f"""{BRANCHES} d = Concat<axis=1>(a, b) g = Concat<axis=1>(e, x)
              y = Concat<axis=1>(d, g)"""),
+    ]),
+    "parts of several": (X, [
+        (13, f"""{BRANCHES} d = Concat<axis=1>(b, e) y = Concat<axis=1>(a, d)
+             z = Concat<axis=1>(d, x)"""),
+        (13, f"{BRANCHES} y = Concat<axis=1>(a, b, e) z = Concat<axis=1>(b, e, x)"),
+    ]),
+    "axes turned twice around a view": ("float[1,8,6] x", [
+        (13, "a = Relu(x) r = Reshape(a, quarters) y = Softmax<axis=1>(r)"),
+        (13, """a = Relu(x) b = Transpose<perm=[0,2,1]>(a) r = Reshape(b, by_quarter)
+             d = Transpose<perm=[0,2,3,1]>(r) y = Softmax<axis=1>(d)"""),
     ]),
     "parts": (X, [
         (13, "a, b = Split<axis=1>(x) e = Add(a, half) d = Relu(b) y = Add(e, d)"),

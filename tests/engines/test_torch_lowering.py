@@ -12,9 +12,10 @@ from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import pytorch, registry
 from hybridlat.engines.fusion.patterns import Rewritten
 from hybridlat.engines.pytorch import as_module, folded_norms
-from hybridlat.engines.pytorch_rules import dense, reshaped
+from hybridlat.engines.pytorch_rules import dense
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.operators import reshaped
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network

@@ -15,9 +15,10 @@ from typing import NamedTuple, cast
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, whole_numbers
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import COMMUTES
+from hybridlat.graph.operators import COMMUTES, packed, reshaped
 
 X, NUMBER, PARAMETER = "x", "number", "parameter"
+_VIEWS = ("Reshape", "Transpose")
 _SIXTH = 0.1666666716337204
 """A sixth as a file has it, in 32 bits."""
 
@@ -198,27 +199,44 @@ def attentions(net: Network, node: Node, match: Match) -> None:
     match.add("MatMul", (scores, values), net.types[y].shape)
 
 
-def _turned_rows(net: Network, node: Node, match: Match) -> None:
-    """The last axes turned between two views: the newer exporter writes keys of attention so."""
-    before, after = net.maker(node.inputs[0], "Reshape"), net.reader(node, "Reshape")
-    if before is None or after is None or node.sizes("perm") != (0, 2, 1):
-        return
-    (x, *_), match.members = before.inputs, (node, after)
-    *rows, length, size = net.type_of(x).shape
-    known = (net.types[node.inputs[0]].shape[1:], net.types[match.made].shape)
-    if x in net.types and known == ((length, size), (*rows, size, length)):
-        match.add("Transpose", (x,), known[1], perm=(*range(n := len(rows)), n + 1, n))
+def _turns(net: Network, node: Node, match: Match) -> None:
+    """Axes turned twice or between views are turned once, or are a view, where that does the same.
+
+    The newer exporter turns keys of attention so, and simplifiers join what moves nothing.
+    """
+    chain = [node]
+    while (before := net.maker(chain[0].inputs[0], *_VIEWS)) and net.reader(before, *_VIEWS):
+        chain.insert(0, before)
+    for start in range(len(chain) - 1):
+        match.members = part = (*chain[start:],)
+        turns = [view for view in part if view.op == "Transpose"]
+        if len(turns) > (len(part) == 2) and _in_one(net, match):
+            return
 
 
-def _turns_in_a_row(net: Network, node: Node, match: Match) -> None:
-    """Two transposes are one."""
-    before = net.maker(node.inputs[0], "Transpose")
-    if before is not None and net.reader(before, "Transpose") is not None:
-        first, second = (turn.sizes("perm") or () for turn in (before, node))
-        turned = replace(node, inputs=before.inputs)
-        axes = tuple([first[axis] for axis in second])
-        match.members = (before, node)
-        match.put(turned.with_attributes(perm=axes))
+def _in_one(net: Network, match: Match) -> bool:
+    """Whether one view or one turn of axes does what all members do; it is written then."""
+    x, made = match.members[0].inputs[0], net.types[match.made].shape
+    shape = net.type_of(x).shape
+    plain = steps = packed(shape, range(len(shape)))
+    for node in match.members:
+        order, to = node.sizes("perm"), net.types[node.outputs[0]].shape
+        read = net.type_of(node.inputs[0]).shape
+        known = tuple([steps[axis] for axis in order]) if order else reshaped(read, steps, to)
+        if known is None:
+            return False
+        steps = known
+    axes = {pair: axis for axis, pair in enumerate(zip(shape, plain, strict=True)) if pair[0] > 1}
+    ones = iter([axis for axis, size in enumerate(shape) if size == 1])
+    pairs = [*zip(made, steps, strict=True)]
+    places = [axes.get(pair) if pair[0] > 1 else next(ones, None) for pair in pairs]
+    turned = tuple([axis for axis in places if axis is not None])
+    wide = [step for size, step in pairs if size > 1]
+    if wide == sorted(wide, reverse=True):
+        match.add("Reshape", (x,), made, whole_numbers(*made))
+    elif len(turned) == len(places) == len(shape):
+        match.add("Transpose", (x,), made, perm=turned)
+    return bool(match.nodes)
 
 
 def group_norms(net: Network, node: Node, match: Match) -> None:
@@ -240,17 +258,6 @@ def group_norms(net: Network, node: Node, match: Match) -> None:
     match.add("Add", (made,), shape, of_channels)
 
 
-def uneven_pads(net: Network, node: Node, match: Match) -> None:
-    """A convolution that pads one side more is a Pad before it."""
-    x, pads = node.inputs[0], node.sizes("pads") or ()
-    before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-    if before != behind:
-        grown = map(sum, zip(net.types[x].shape[2:], before, behind, strict=True))
-        sizes = whole_numbers(0, 0, *before, 0, 0, *behind)
-        padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), sizes)
-        match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
-
-
 def own_pads(net: Network, node: Node, match: Match) -> None:
     """Zeros around what a convolution reads are its own padding."""
     pad = net.maker(node.inputs[0], "Pad")
@@ -265,8 +272,7 @@ def own_pads(net: Network, node: Node, match: Match) -> None:
 
 
 COMPOSITES: tuple[Pass, ...] = (
-    each("Transpose", _turned_rows),
-    each("Transpose", _turns_in_a_row),
+    each("Transpose Reshape", _turns, is_backwards=True),
     each("Swish Mish", _in_steps),
     _composite("HardSwish", _HARD_SWISHES),
     _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),

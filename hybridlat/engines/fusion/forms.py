@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPOSITES, attentions, own_pads
+from hybridlat.engines.fusion.composites import COMPOSITES, attentions, group_norms, own_pads
 from hybridlat.engines.fusion.patterns import (
+    TWINS,
     Match,
     Pass,
     concats,
@@ -264,6 +265,8 @@ FORMS: tuple[Pass, ...] = (
     each("ReduceSum", _sums),
     each("Slice Concat Expand Tile AveragePool", nothing),
     *_VIEWS,
+    TWINS,
+    each("GroupNormalization", group_norms),
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
     each("Split", _joined_products),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import SET, plain_version
+from hybridlat.graph.operators import SET, named, plain_version
 
 
 class Match:
@@ -74,6 +74,7 @@ class Match:
         return [*self.nodes[:-1], replace(self.nodes[-1], outputs=(self.made,))]
 
 
+_COPIES, _MOST_PARTS = named("Reshape Concat"), 1000
 Pass = tuple[frozenset[str], Callable[[Network, Sequence[Node]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
 
@@ -126,7 +127,7 @@ def _in_order(old: Rewritten) -> Rewritten:
 
 
 def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
-    """Put new operators in; a view is gone with the last of its readers.
+    """Put new operators in; a view or Concat is gone with the last of its readers.
 
     A match that shares an operator with an earlier one, or hides a result that is read, is none.
     """
@@ -163,7 +164,7 @@ def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
         pairs = [(replace(node, inputs=read_now(node.inputs)), held) for node, held in pairs]
     needed = {name for node, _ in pairs for name in node.inputs}.union(read_now(network.outputs))
     dropped = {name for name in network.consumers if name not in needed}
-    pairs = [p for p in pairs if p[0].op != "Reshape" or p[0].outputs[0] not in dropped]
+    pairs = [p for p in pairs if p[0].op not in _COPIES or p[0].outputs[0] not in dropped]
     nodes = [node for node, _ in pairs]
     made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
     read = {name for node in nodes for name in node.inputs}
@@ -256,40 +257,32 @@ def _is_factor(net: Network, node: Node) -> bool:
 
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What does the same to the same tensor is done once: some exporters write it so."""
-    first = dict[tuple[object, ...], str]()
+    first, same = dict[tuple[object, ...], str](), dict[str, str]()
     for node in nodes:
-        made = node.outputs[0]
-        read = [getattr(net.constants.get(name), "values", None) or name for name in node.inputs]
+        made, known = node.outputs[0], map(net.constants.get, node.inputs)
+        values = [constant and constant.values for constant in known]
+        read = [v or same.get(n, n) for v, n in zip(values, node.inputs, strict=True)]
         kept = first.setdefault((node.op, node.attributes, *read, node.outputs[1:]), made)
         if kept != made and made not in net.outputs:
-            match = Match(net, node)
+            match, same[made] = Match(net, node), kept
             match.skip(kept)
             yield match
 
 
-def chunks(net: Network, node: Node, match: Match) -> None:
-    """Each part of a Split is a Slice, which may be copied alone."""
-    axis, end = int(str(node.attribute("axis", 0))), 0
-    sizes = net.constant(node, 1)
-    for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
-        start, end = end, end + int(size)
-        values = zip(("start", "end", "axis"), (start, end, axis), strict=True)
-        put = {f"{made}/{label}": whole_numbers(value) for label, value in values}
-        cut = Node(node.name, "Slice", (node.inputs[0], *put), (made,), version=13)
-        match.put(*[cut] * bool(made), **put)
+TWINS: Pass = named("Pad MaxPool AveragePool GlobalAveragePool Relu Sigmoid Concat"), twins
 
 
 def concats(net: Network, node: Node, match: Match) -> None:
-    """Parts of parts are parts."""
-    parts, inputs, waiting = list[Node](), list[str](), [*node.inputs]
+    """Parts of parts are parts where Concats alone read these: a simplifier joins all of them."""
+    inputs, waiting, kind = list[str](), [*node.inputs], (node.op, node.attributes)
     while waiting:
-        maker = net.maker(waiting[-1], "Concat")
-        is_part = maker is not None and net.reader(maker, "Concat") in (*parts, node)
-        if maker is not None and is_part and maker.attributes == node.attributes:
-            parts.append(maker)
-            waiting[-1:] = maker.inputs
+        part = waiting.pop()
+        maker = net.maker(part, node.op) if part not in net.outputs else None
+        beside = (maker, *[net.nodes[i] for i in net.consumers[part]]) if maker else ()
+        is_part = {(n.qualified_op, n.attributes) for n in beside if n} == {kind}
+        if maker and is_part and len(waiting) < _MOST_PARTS:
+            waiting += maker.inputs
         else:
-            inputs.insert(0, waiting.pop())
-    if parts:
-        match.members = (*parts, node)
+            inputs.insert(0, part)
+    if inputs != [*node.inputs]:
         match.put(replace(node, inputs=tuple(inputs)))
