@@ -40,7 +40,8 @@ CONSTANTS = """
   int64[3] keys = {6,6,8}, int64[4] turned = {2,3,8,6}, int64[3] pair = {1,2,144},
   int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
   int64[4] keys3 = {1,2,3,48}, int64[4] heads = {1,2,48,3}, int64[4] by_head = {1,48,2,3},
-  int64[4] quarters = {1,2,4,6}, int64[4] by_quarter = {1,6,2,4},
+  int64[4] quarters = {1,2,4,6}, int64[4] by_quarter = {1,6,2,4}, int64[1] vector = {8},
+  int64[1,8,1,1] each = {0,1,2,3,4,5,6,7},
   int64[3] half5 = {5,2,4}, int64[3] row5 = {5,1,8}, int64[4] column = {2,5,1,8},
   int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
@@ -175,6 +176,19 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (13, f"""{BRANCHES} d = Concat<axis=1>(b, e) y = Concat<axis=1>(a, d)
              z = Concat<axis=1>(d, x)"""),
         (13, f"{BRANCHES} y = Concat<axis=1>(a, b, e) z = Concat<axis=1>(b, e, x)"),
+    ]),
+    "an adaptive pooling": (X, [
+        (13, "y = AveragePool<kernel_shape=[3,3], strides=[3,3]>(x)"),
+        (13, "y = AveragePool<kernel_shape=[3,3], strides=[3,3], count_include_pad=1>(x)"),
+    ]),
+    "a strided view": (X, [
+        (13, "a = GlobalAveragePool(x) y = Relu(a)"),
+        (13, "a = GlobalAveragePool(x) b = Reshape(a, vector) d = Gather(b, each) y = Relu(d)"),
+    ]),
+    "groups that are normalised": (X, [
+        (17, """r = Reshape(x, pair) a = InstanceNormalization(r, g2, h2) d = Reshape(a, maps)
+             e = Mul(d, kp) y = Add(e, lp)"""),
+        (21, "y = GroupNormalization<num_groups=2>(x, k8, l8)"),
     ]),
     "axes turned twice around a view": ("float[1,8,6] x", [
         (13, "a = Relu(x) r = Reshape(a, quarters) y = Softmax<axis=1>(r)"),
@@ -359,11 +373,6 @@ MODULES = {
     "slices that a sum reads are a split": (
         "m, n = Split<axis=1>(x, i44) e = Add(m, n) y = Concat<axis=1>(e, n)",
         "m = Slice(x, i0, i4, i1) n = Slice(x, i4, i8, i1) e = Add(m, n) y = Concat<axis=1>(e, n)",
-    ),
-    "set 21 normalises groups": (
-        "r = Reshape(x, pair) a = InstanceNormalization(r, g2, h2) "
-        "d = Reshape(a, maps) e = Mul(d, kp) y = Add(e, lp)",
-        "y = GroupNormalization<num_groups=2>(x, k8, l8)",
     ),
 }
 

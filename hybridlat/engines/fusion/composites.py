@@ -239,7 +239,7 @@ def _in_one(net: Network, match: Match) -> bool:
     return bool(match.nodes)
 
 
-def group_norms(net: Network, node: Node, match: Match) -> None:
+def _group_norms(net: Network, node: Node, match: Match) -> None:
     """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
 
     One with a scale for each group, of set 18, stays.
@@ -258,6 +258,13 @@ def group_norms(net: Network, node: Node, match: Match) -> None:
     match.add("Add", (made,), shape, of_channels)
 
 
+def _in_order(net: Network, node: Node, match: Match) -> None:
+    """All elements of a vector in their order are a view: so one exporter writes ``as_strided``."""
+    places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
+    if places is not None and len(shape) == 1 and places.values == tuple(range(*shape)):
+        match.view(node.inputs[0], net.types[match.made].shape)
+
+
 def own_pads(net: Network, node: Node, match: Match) -> None:
     """Zeros around what a convolution reads are its own padding."""
     pad = net.maker(node.inputs[0], "Pad")
@@ -272,6 +279,8 @@ def own_pads(net: Network, node: Node, match: Match) -> None:
 
 
 COMPOSITES: tuple[Pass, ...] = (
+    each("Gather", _in_order),
+    each("GroupNormalization", _group_norms),
     each("Transpose Reshape", _turns, is_backwards=True),
     each("Swish Mish", _in_steps),
     _composite("HardSwish", _HARD_SWISHES),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPOSITES, attentions, group_norms, own_pads
+from hybridlat.engines.fusion.composites import COMPOSITES, attentions, own_pads
 from hybridlat.engines.fusion.patterns import (
     TWINS,
     Match,
@@ -106,9 +106,10 @@ def norms(net: Network, node: Node, match: Match) -> None:
         match.add("BatchNormalization", (x,), shape, *[vector] * 4)
 
 
-def _plain_norms(net: Network, node: Node, match: Match) -> None:
-    """What is added to a variance is no part of a norm's cost, nor whether its shift is zero."""
-    plain = node.with_attributes("epsilon", "stash_type")
+def _plain(net: Network, node: Node, match: Match) -> None:
+    """What is added to a variance, a shift of zeros, and pads that a pool has not cost nothing."""
+    counted = () if node.sizes("pads") else ("count_include_pad",)
+    plain = node.with_attributes("epsilon", "stash_type", *counted)
     if node.op == "LayerNormalization" and net.types.keys().isdisjoint(node.inputs[2:]):
         plain = replace(plain, inputs=node.inputs[:2])
     if plain != node:
@@ -266,13 +267,12 @@ FORMS: tuple[Pass, ...] = (
     each("Slice Concat Expand Tile AveragePool", nothing),
     *_VIEWS,
     TWINS,
-    each("GroupNormalization", group_norms),
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
     each("Split", _joined_products),
     *COMPOSITES,
     each("Add", norms),
-    each("LayerNormalization InstanceNormalization", _plain_norms),
+    each("LayerNormalization InstanceNormalization AveragePool", _plain),
     *((_PRODUCTS, _flat_products), *_VIEWS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
     each("Resize", _resizes),
