@@ -14,16 +14,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
+from hybridlat.engines.fusion.composites import neutral
 from hybridlat.engines.fusion.conditions import all_of, any_of
 from hybridlat.engines.fusion.patterns import (
+    TURNS,
     TWINS,
     Match,
     Pass,
     Rewritten,
     each,
-    neutral,
+    nothing,
     still,
-    views,
     whole_numbers,
 )
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
@@ -64,6 +65,13 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
         match.put(*[cut] * bool(made), **put)
 
 
+def _strided(net: Network, node: Node, match: Match) -> None:
+    """All elements of a vector in their order are ``as_strided`` as an exporter writes it: a view."""
+    places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
+    if places is not None and len(shape) == 1 and places.values == tuple(range(*shape)):
+        match.view(node.inputs[0], net.types[match.made].shape)
+
+
 def _uneven_pads(net: Network, node: Node, match: Match) -> None:
     """A convolution that pads one side more is a Pad before it."""
     x, pads = node.inputs[0], node.sizes("pads") or ()
@@ -75,9 +83,10 @@ def _uneven_pads(net: Network, node: Node, match: Match) -> None:
         match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
 
 
-MOVES: tuple[Pass, ...] = (each("Transpose", still), each("Reshape", views))
+MOVES: tuple[Pass, ...] = (each("Transpose", still), each("Reshape", nothing), TURNS)
 """What moves nothing."""
 CALLS: tuple[Pass, ...] = (
+    each("Gather", _strided),
     *MOVES,
     each("Conv", _uneven_pads),
     TWINS,

@@ -166,24 +166,15 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (14, f"{results} = LSTM<hidden_size=4>(x, lx, lr)") for results in ("y", "y, h, e")
     ]),
     "parts of parts of parts": (X, [
-        (13, f"{BRANCHES} y = Concat<axis=1>(a, b, e, x)"),
+        (13, f"{BRANCHES} y = Concat<axis=1>(a, b, e, x) z = Concat<axis=1>(b, e, a, b)"),
         (13, f"""{BRANCHES} d = Concat<axis=1>(b, e) g = Concat<axis=1>(a, d)
-             y = Concat<axis=1>(g, x)"""),
+             y = Concat<axis=1>(g, x) z = Concat<axis=1>(d, a, b)"""),
         (13, f"""{BRANCHES} d = Concat<axis=1>(a, b) g = Concat<axis=1>(e, x)
-             y = Concat<axis=1>(d, g)"""),
-    ]),
-    "parts of several": (X, [
-        (13, f"""{BRANCHES} d = Concat<axis=1>(b, e) y = Concat<axis=1>(a, d)
-             z = Concat<axis=1>(d, x)"""),
-        (13, f"{BRANCHES} y = Concat<axis=1>(a, b, e) z = Concat<axis=1>(b, e, x)"),
+             y = Concat<axis=1>(d, g) z = Concat<axis=1>(b, e, d)"""),
     ]),
     "an adaptive pooling": (X, [
-        (13, "y = AveragePool<kernel_shape=[3,3], strides=[3,3]>(x)"),
-        (13, "y = AveragePool<kernel_shape=[3,3], strides=[3,3], count_include_pad=1>(x)"),
-    ]),
-    "a strided view": (X, [
-        (13, "a = GlobalAveragePool(x) y = Relu(a)"),
-        (13, "a = GlobalAveragePool(x) b = Reshape(a, vector) d = Gather(b, each) y = Relu(d)"),
+        (13, f"y = AveragePool<kernel_shape=[3,3], strides=[3,3]{counted}>(x)")
+        for counted in ("", ", count_include_pad=1")
     ]),
     "groups that are normalised": (X, [
         (17, """r = Reshape(x, pair) a = InstanceNormalization(r, g2, h2) d = Reshape(a, maps)
@@ -369,6 +360,10 @@ MODULES = {
         "p = GlobalAveragePool(x) r = Reshape(p, pixel) a = Relu(r) y = Add(x, a)",
         "p = GlobalAveragePool(x) t = Transpose<perm=[0,2,3,1]>(p) "
         "u = Transpose<perm=[0,3,1,2]>(t) a = Relu(u) y = Add(x, a)",
+    ),
+    "an exporter writes a view with strides": (
+        "a = GlobalAveragePool(x) y = Relu(a)",
+        "a = GlobalAveragePool(x) b = Reshape(a, vector) d = Gather(b, each) y = Relu(d)",
     ),
     "slices that a sum reads are a split": (
         "m, n = Split<axis=1>(x, i44) e = Add(m, n) y = Concat<axis=1>(e, n)",

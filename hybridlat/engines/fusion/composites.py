@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from hybridlat.engines.fusion.patterns import Match, Pass, each, whole_numbers
+from hybridlat.engines.fusion.patterns import TURNS, Match, Pass, each
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import COMMUTES, packed, reshaped
+from hybridlat.graph.operators import COMMUTES
 
 X, NUMBER, PARAMETER = "x", "number", "parameter"
-_VIEWS = ("Reshape", "Transpose")
+MOST_PARTS = 1000
+"""Those of one Concat to which parts of parts are joined: they may double at each step."""
 _SIXTH = 0.1666666716337204
 """A sixth as a file has it, in 32 bits."""
 
@@ -199,46 +200,6 @@ def attentions(net: Network, node: Node, match: Match) -> None:
     match.add("MatMul", (scores, values), net.types[y].shape)
 
 
-def _turns(net: Network, node: Node, match: Match) -> None:
-    """Axes turned twice or between views are turned once, or are a view, where that does the same.
-
-    The newer exporter turns keys of attention so, and simplifiers join what moves nothing.
-    """
-    chain = [node]
-    while (before := net.maker(chain[0].inputs[0], *_VIEWS)) and net.reader(before, *_VIEWS):
-        chain.insert(0, before)
-    for start in range(len(chain) - 1):
-        match.members = part = (*chain[start:],)
-        turns = [view for view in part if view.op == "Transpose"]
-        if len(turns) > (len(part) == 2) and _in_one(net, match):
-            return
-
-
-def _in_one(net: Network, match: Match) -> bool:
-    """Whether one view or one turn of axes does what all members do; it is written then."""
-    x, made = match.members[0].inputs[0], net.types[match.made].shape
-    shape = net.type_of(x).shape
-    plain = steps = packed(shape, range(len(shape)))
-    for node in match.members:
-        order, to = node.sizes("perm"), net.types[node.outputs[0]].shape
-        read = net.type_of(node.inputs[0]).shape
-        known = tuple([steps[axis] for axis in order]) if order else reshaped(read, steps, to)
-        if known is None:
-            return False
-        steps = known
-    axes = {pair: axis for axis, pair in enumerate(zip(shape, plain, strict=True)) if pair[0] > 1}
-    ones = iter([axis for axis, size in enumerate(shape) if size == 1])
-    pairs = [*zip(made, steps, strict=True)]
-    places = [axes.get(pair) if pair[0] > 1 else next(ones, None) for pair in pairs]
-    turned = tuple([axis for axis in places if axis is not None])
-    wide = [step for size, step in pairs if size > 1]
-    if wide == sorted(wide, reverse=True):
-        match.add("Reshape", (x,), made, whole_numbers(*made))
-    elif len(turned) == len(places) == len(shape):
-        match.add("Transpose", (x,), made, perm=turned)
-    return bool(match.nodes)
-
-
 def _group_norms(net: Network, node: Node, match: Match) -> None:
     """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
 
@@ -258,13 +219,6 @@ def _group_norms(net: Network, node: Node, match: Match) -> None:
     match.add("Add", (made,), shape, of_channels)
 
 
-def _in_order(net: Network, node: Node, match: Match) -> None:
-    """All elements of a vector in their order are a view: so one exporter writes ``as_strided``."""
-    places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
-    if places is not None and len(shape) == 1 and places.values == tuple(range(*shape)):
-        match.view(node.inputs[0], net.types[match.made].shape)
-
-
 def own_pads(net: Network, node: Node, match: Match) -> None:
     """Zeros around what a convolution reads are its own padding."""
     pad = net.maker(node.inputs[0], "Pad")
@@ -278,10 +232,47 @@ def own_pads(net: Network, node: Node, match: Match) -> None:
         match.put(replace(padded, inputs=(pad.inputs[0], *node.inputs[1:])))
 
 
+def concats(net: Network, node: Node, match: Match) -> None:
+    """Parts of parts are parts where Concats alone read these: a simplifier joins all of them."""
+    inputs, waiting, kind = list[str](), [*node.inputs], (node.op, node.attributes)
+    while waiting:
+        part = waiting.pop()
+        maker = net.maker(part, node.op) if part not in net.outputs else None
+        beside = (maker, *[net.nodes[i] for i in net.consumers[part]]) if maker else ()
+        is_part = {(n.qualified_op, n.attributes) for n in beside if n} == {kind}
+        if maker and is_part and len(waiting) < MOST_PARTS:
+            waiting += maker.inputs
+        else:
+            inputs.insert(0, part)
+    if inputs != [*node.inputs]:
+        match.put(replace(node, inputs=tuple(inputs)))
+
+
+def neutral(net: Network, node: Node, match: Match) -> None:
+    """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
+
+    Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum. TensorRT
+    erases both ("Scale" in NVIDIA's list of fusions).
+    """
+    x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
+    if number is None or number.values != (int(is_product),):
+        return
+    if number.type.shape and not (is_product and _is_factor(net, node)):
+        return  # parameters that begin so have an axis
+    if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
+        match.skip(x)
+
+
+def _is_factor(net: Network, node: Node) -> bool:
+    """Whether a product stands between one with several parameters and a sum."""
+    before, behind = net.maker(node.inputs[0], "Mul"), net.reader(node, "Add")
+    read = before.inputs if before is not None and behind is not None else ()
+    return any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
+
+
 COMPOSITES: tuple[Pass, ...] = (
-    each("Gather", _in_order),
     each("GroupNormalization", _group_norms),
-    each("Transpose Reshape", _turns, is_backwards=True),
+    TURNS,
     each("Swish Mish", _in_steps),
     _composite("HardSwish", _HARD_SWISHES),
     _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),

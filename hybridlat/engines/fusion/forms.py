@@ -12,16 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPOSITES, attentions, own_pads
+from hybridlat.engines.fusion.composites import COMPOSITES, attentions, concats, own_pads
 from hybridlat.engines.fusion.patterns import (
+    TURNS,
     TWINS,
     Match,
     Pass,
-    concats,
     each,
     nothing,
-    still,
-    views,
     whole_numbers,
 )
 from hybridlat.graph.network import Constant, Network, Node, TensorType
@@ -243,13 +241,6 @@ def _products(net: Network, node: Node, match: Match) -> None:
     match.add("Gemm", (x,), made, weight[0])
 
 
-def _still_view(net: Network, node: Node, match: Match) -> None:
-    """Axes of one element that are turned beside views are part of these."""
-    readers = {net.nodes[i].qualified_op for i in net.consumers.get(node.outputs[0], ())}
-    if net.maker(node.inputs[0], "Reshape") or readers == {"Reshape"}:
-        still(net, node, match)
-
-
 def _resizes(net: Network, node: Node, match: Match) -> None:
     """The sizes of the result say how much is resized."""
     sizes = f"{match.made}/sizes"
@@ -258,7 +249,7 @@ def _resizes(net: Network, node: Node, match: Match) -> None:
         match.put(sized, **{sizes: whole_numbers(*net.types[match.made].shape)})
 
 
-_VIEWS = (each("Transpose", _still_view), each("Reshape", views))
+_VIEWS = (each("Reshape", nothing), TURNS)
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import SET, named, plain_version
+from hybridlat.graph.operators import SET, named, packed, plain_version, reshaped
 
 
 class Match:
@@ -74,7 +74,8 @@ class Match:
         return [*self.nodes[:-1], replace(self.nodes[-1], outputs=(self.made,))]
 
 
-_COPIES, _MOST_PARTS = named("Reshape Concat"), 1000
+_MOVES = ("Reshape", "Transpose")
+_COPIES = (*_MOVES, "Concat")
 Pass = tuple[frozenset[str], Callable[[Network, Sequence[Node]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
 
@@ -127,7 +128,7 @@ def _in_order(old: Rewritten) -> Rewritten:
 
 
 def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
-    """Put new operators in; a view or Concat is gone with the last of its readers.
+    """Put new operators in; a view, turn or Concat is gone with the last of its readers.
 
     A match that shares an operator with an earlier one, or hides a result that is read, is none.
     """
@@ -164,7 +165,9 @@ def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
         pairs = [(replace(node, inputs=read_now(node.inputs)), held) for node, held in pairs]
     needed = {name for node, _ in pairs for name in node.inputs}.union(read_now(network.outputs))
     dropped = {name for name in network.consumers if name not in needed}
-    pairs = [p for p in pairs if p[0].op not in _COPIES or p[0].outputs[0] not in dropped]
+    pairs = [
+        p for p in pairs if p[0].op not in (*_MOVES, "Concat") or p[0].outputs[0] not in dropped
+    ]
     nodes = [node for node, _ in pairs]
     made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
     read = {name for node in nodes for name in node.inputs}
@@ -213,15 +216,42 @@ def _same(net: Network, source: str, match: Match) -> None:
         match.skip(source)
 
 
-def views(net: Network, node: Node, match: Match) -> None:
-    """A view of a view reads what that reads."""
-    source, shape = node.inputs[0], net.types[node.outputs[0]].shape
-    while (before := net.maker(source, "Reshape")) is not None:
-        source = before.inputs[0]
-    if source in net.types and net.types[source].shape == shape:
-        _same(net, source, match)
-    elif source in net.types and source != node.inputs[0]:
-        match.view(source, shape)
+def _turns(net: Network, node: Node, match: Match) -> None:
+    """Views and turned axes in a row are one view, or one turn of axes, where that does the same.
+
+    The newer exporter turns keys of attention so, and simplifiers join what moves nothing.
+    """
+    chain = [node]
+    while (before := net.maker(chain[0].inputs[0], *_MOVES)) is not None:
+        chain.insert(0, before)
+    for start in range(len(chain) - 1):
+        if not (match.nodes or match.stands_for):
+            _in_one(net, chain[start:], match)
+
+
+def _in_one(net: Network, chain: Sequence[Node], match: Match) -> None:
+    """Write the one view or turn of axes that does what a chain of them does, if there is one."""
+    x, made = chain[0].inputs[0], net.types[match.made].shape
+    shape = net.type_of(x).shape
+    plain = steps = packed(shape, range(len(shape)))
+    for node in chain:
+        order, to = node.sizes("perm"), net.types[node.outputs[0]].shape
+        read = net.type_of(node.inputs[0]).shape
+        known = tuple([steps[axis] for axis in order]) if order else reshaped(read, steps, to)
+        if known is None:
+            return
+        steps = known
+    axes = {pair: axis for axis, pair in enumerate(zip(shape, plain, strict=True)) if pair[0] > 1}
+    ones = iter([axis for axis, size in enumerate(shape) if size == 1])
+    pairs = [*zip(made, steps, strict=True)]
+    places = [axes.get(pair) if pair[0] > 1 else next(ones, None) for pair in pairs]
+    turned = tuple([axis for axis in places if axis is not None])
+    wide = [step for size, step in pairs if size > 1]
+    if wide == sorted(wide, reverse=True):
+        if match.view(x, made) == x:
+            _same(net, x, match)
+    elif len(turned) == len(places) == len(shape):
+        match.add("Transpose", (x,), made, perm=turned)
 
 
 def still(net: Network, node: Node, match: Match) -> None:
@@ -231,28 +261,6 @@ def still(net: Network, node: Node, match: Match) -> None:
     moved = [axis for axis in order if shape[axis] > 1]
     if order and moved == sorted(moved) and made != shape:
         match.view(node.inputs[0], made)
-
-
-def neutral(net: Network, node: Node, match: Match) -> None:
-    """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
-
-    Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum. TensorRT
-    erases both ("Scale" in NVIDIA's list of fusions).
-    """
-    x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
-    if number is None or number.values != (int(is_product),):
-        return
-    if number.type.shape and not (is_product and _is_factor(net, node)):
-        return  # parameters that begin so have an axis
-    if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
-        match.skip(x)
-
-
-def _is_factor(net: Network, node: Node) -> bool:
-    """Whether a product stands between one with several parameters and a sum."""
-    before, behind = net.maker(node.inputs[0], "Mul"), net.reader(node, "Add")
-    read = before.inputs if before is not None and behind is not None else ()
-    return any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
 
 
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
@@ -269,20 +277,5 @@ def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             yield match
 
 
+TURNS: Pass = each("Transpose Reshape", _turns, is_backwards=True)
 TWINS: Pass = named("Pad MaxPool AveragePool GlobalAveragePool Relu Sigmoid Concat"), twins
-
-
-def concats(net: Network, node: Node, match: Match) -> None:
-    """Parts of parts are parts where Concats alone read these: a simplifier joins all of them."""
-    inputs, waiting, kind = list[str](), [*node.inputs], (node.op, node.attributes)
-    while waiting:
-        part = waiting.pop()
-        maker = net.maker(part, node.op) if part not in net.outputs else None
-        beside = (maker, *[net.nodes[i] for i in net.consumers[part]]) if maker else ()
-        is_part = {(n.qualified_op, n.attributes) for n in beside if n} == {kind}
-        if maker and is_part and len(waiting) < _MOST_PARTS:
-            waiting += maker.inputs
-        else:
-            inputs.insert(0, part)
-    if inputs != [*node.inputs]:
-        match.put(replace(node, inputs=tuple(inputs)))

@@ -19,10 +19,11 @@ from dataclasses import replace
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion import conditions as when
+from hybridlat.engines.fusion.composites import neutral
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, PADS, biases, norms
 from hybridlat.engines.fusion.groups import lowered_of, traced
-from hybridlat.engines.fusion.patterns import Match, Pass, each, neutral
+from hybridlat.engines.fusion.patterns import Match, Pass, each
 from hybridlat.engines.fusion.precision import in_floats, in_precision, narrow_weights
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule, apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt import conditions as trt
