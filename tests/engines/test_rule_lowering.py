@@ -54,8 +54,7 @@ def nas(count: int) -> list[OnnxFile]:
 
 
 def smallest(space: BlockSpace, architecture: Architecture) -> Architecture:
-    """The same blocks on the smallest image, as few and as narrow as there are: the engine reads
-    weights."""
+    """The same blocks on the smallest image, few and narrow: the engine reads weights."""
     return tuple(
         0 if choices[0] == NONE or "width" in place or place == "image" else number
         for number, choices, place in zip(architecture, space.choices, space.positions, strict=True)

@@ -16,11 +16,10 @@ CONSTANTS = """
   float[64,3,3,3] stem, float[64,1,3,3] deep, float[1,64,1,1] single, float[64,1,1] gamma,
   float[10,64] row, float[64,10] head, float[20,20] plane, float[32,64,1,1] few,
   float[3,64,1,1] three, float[192,64,3,3] qkv, float[32,32,3,3] half,
-  float[32,32,1,1] half1, float[1] factor,
-  float scalar = {0.5}, float unit = {1.0}, float root = {1.414}, float gain = {20.0},
-  float[4] ones = {1.0, 1.0, 1.0, 1.0}, int64[1] first = {1},
-  int64[2] parts = {32, 32}, int64[4] heads = {1, 2, 96, 784}, int64[4] maps = {1, 64, 28, 28},
-  int64[4] batch = {2, 64, 28, 28},
+  float[32,32,1,1] half1, float[1] factor, float scalar = {0.5}, float unit = {1.0},
+  float root = {1.414}, float gain = {20.0}, float[4] ones = {1.0, 1.0, 1.0, 1.0},
+  int64[1] first = {1}, int64[2] parts = {32, 32}, int64[4] heads = {1, 2, 96, 784},
+  int64[4] maps = {1, 64, 28, 28}, int64[4] batch = {2, 64, 28, 28},
   int64[5] split = {1, 2, 32, 28, 28}, int64[5] dealt = {2, 2, 32, 28, 28},
   int64[5] apart = {1, 28, 28, 2, 32}, int64[8] below = {0, 0, 0, 0, 0, 0, 1, 1}"""
 """What texts may read: those without values are weights."""
