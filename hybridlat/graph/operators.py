@@ -208,7 +208,7 @@ def reshaped(shape: Sizes, strides: Sizes, to: Sizes) -> Sizes | None:
             stretches.append((size, stride))
     made = list[int]()
     left = step = 1  # elements of the stretch at hand that axes to the right do not yet cover
-    for size in reversed(to):
+    for size in [max(1, size) for size in reversed(to)]:  # what is empty lies anyhow
         if left == 1 and size > 1 and stretches:
             left, step = stretches.pop()
         if left % size:

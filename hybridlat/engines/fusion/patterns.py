@@ -75,7 +75,7 @@ class Match:
 
 
 _MOVES = ("Reshape", "Transpose")
-_COPIES = (*_MOVES, "Concat")
+_COPIES, _MOST_IN_A_ROW = (*_MOVES, "Concat"), 12
 Pass = tuple[frozenset[str], Callable[[Network, Sequence[Node]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
 
@@ -222,7 +222,7 @@ def _turns(net: Network, node: Node, match: Match) -> None:
     The newer exporter turns keys of attention so, and simplifiers join what moves nothing.
     """
     chain = [node]
-    while (before := net.maker(chain[0].inputs[0], *_MOVES)) is not None:
+    while len(chain) < _MOST_IN_A_ROW and (before := net.maker(chain[0].inputs[0], *_MOVES)):
         chain.insert(0, before)
     for start in range(len(chain) - 1):
         if not (match.nodes or match.stands_for):
