@@ -20,7 +20,7 @@ from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.schema.files import listing, read_bytes
-from hybridlat.schema.plugins import shipped_files
+from hybridlat.schema.plugins import shipped_files, shipped_table
 from hybridlat.schema.target import BOUNDS, FP16_IN_FP16, PRECISIONS, Device, Target, implausible
 
 _SHIPPED = shipped_files("devices", ".toml")
@@ -221,6 +221,14 @@ def is_gpu(target: Target) -> bool:
     if target.device in names():
         return load(target.device).kind == "gpu"
     return "tensorrt" in target.engine
+
+
+def versions_there(target: Target) -> Mapping[str, str]:
+    """The ``first`` and ``last`` version of an engine that run on a GPU; "0" where none does."""
+    if target.device not in names() or (device := load(target.device)).kind != "gpu":
+        return {}
+    runs: Mapping[str, Mapping[str, str]] = shipped_table("names")["runs"].get(target.engine, {})
+    return next((v for of, v in runs.items() if device.compute_capability.startswith(of)), {})
 
 
 def of_target(target: Target) -> Device:

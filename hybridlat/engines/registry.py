@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from hybridlat.engines import device_sheets
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError, UnavailableError
 from hybridlat.graph.network import Lowered, Network
@@ -25,7 +26,7 @@ from hybridlat.graph.operators import KINDS, contracts, kind_of
 from hybridlat.schema.names import engine_text
 from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.shown import count_text
-from hybridlat.schema.target import PRECISIONS, Target
+from hybridlat.schema.target import PRECISIONS, Target, version_key
 
 _ROOM = "hybridlat.engines"
 PLANNED = ("fp32", "fp32-strict", "tf32", "fp16", "bf16")
@@ -252,6 +253,17 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     why_not = f"{requested} cannot be measured here: {why_not}"
     _log.info("%s", why_not)
     return ResolvedEngine(requested, why_not=why_not)
+
+
+def refuse_device(target: Target) -> None:
+    """TargetError where the engine, or its version, is known not to run on the target's GPU."""
+    engine, version = engine_text(target.runtime), version_key(target.version)
+    for word, bound in device_sheets.versions_there(target).items():
+        key, never = version_key(bound), bound == "0"
+        if never or not (version >= key[: len(version)] if word == "first" else version <= key):
+            fix = f"{bound} is the {word} that does: write that, or no version"
+            fix = f"choose from `hybridlat targets {target.device}`" if never else fix
+            raise TargetError(f"{target}: {engine} does not run on {target.device}: {fix}")
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:

@@ -252,7 +252,8 @@ def test_what_differs_has_an_identity_of_its_own() -> None:
     named = identity(Target.parse("t4/tensorrt-ultralytics/fp16"))
     assert named == identity(Target.parse("t4/tensorrt/fp16"))
     # Where that does not run, the last that does.
-    for device, last in (("xavier-nx", "8.5"), ("tx2", "8.2"), ("p100", "8.6"), ("v100", "10")):
+    for name in ["xavier-nx/8.5", "tx2/8.2", "p100/8.6", "k80/8.5", "gtx-980/8.5", "v100/10"]:
+        device, last = name.split("/")
         known = identity(Target.parse(f"{device}/tensorrt-{last}/fp16"))
         assert identity(Target.parse(f"{device}/tensorrt/fp16")) == known
 

@@ -69,10 +69,13 @@ WRONG = {
     "DGX A100/tensorrt/fp16": "unknown device 'dgx-a100': did you mean a100 or",
     "MSI RTX 3060 Ti Gaming/torch/fp16": "did you mean rtx-3060-ti or rtx-3060 or",
     "8x A100/tensorrt/fp16": "'8x A100' names several devices",
-    # nor has a GPU threads, or an engine a version that never came out.
+    # nor has a GPU threads, or an engine a version that never came out or does not run there.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
     "l4/onnxruntime/fp32/4t": "write l4/onnxruntime/fp32",
     "orin-nano/tensorrt-99/fp16": "tensorrt-99 names no version of TensorRT: the newest known is ",
+    "rtx-5090/TensorRT 8.6/fp16": "10.8 is the first that does: write that, or no version",
+    "v100/tensorrt-10.5/fp16": "TensorRT 10.5 does not run on v100: 10.4 is the last that does",
+    "t4/openvino/fp32": "OpenVINO does not run on t4: choose from `hybridlat targets t4`",
     "l4/tensorrt-23.10/fp16": "23.10 is a container's year and month: write the version of Tensor",
     "l4//fp16": "is not a target: write it as device/",
     "l4/tensorrt/fp16/many": "write 1t, 2t",

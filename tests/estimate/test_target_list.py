@@ -57,6 +57,7 @@ def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:
     names = {device.name for device in gpus()}
     assert "l4" in names and "i7-12700h" not in names
     targets = {info.target: info for info in by_data_sheet(())}
+    assert not {"k80/torch-compile/amp", "v100/tensorrt-rtx/fp16"} & set(targets)
     listed = targets["l4/tensorrt/fp16"]
     assert listed.source == "family: data sheet" and (listed.half_width_share or 0) > 0.3
     (tmp_path / "board.toml").write_text(SHORT)

@@ -159,9 +159,7 @@ def compiled(network: Network) -> frozenset[int]:
 _TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
 """The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
 _NEWEST = "10"
-"""What a target means that names no version,"""
-_LAST = {"5.": "8.2", "6.0": "8.6", "6.1": "8.6", "6.2": "8.2", "7.2": "8.5"}
-"""unless TensorRT 10 does not run there: by compute capability, of Jetsons by their last JetPack."""
+"""What a target means that names no version, unless TensorRT 10 does not run there."""
 _HALF = ("fp16", "bf16", "int8")
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})  # what a transformer is known by
 _BEFORE_TURING = ("kepler", "maxwell", "pascal", "volta")
@@ -263,12 +261,9 @@ def _is_half(target: Target) -> bool:
 
 def _version(target: Target) -> str:
     """The version whose rules hold."""
-    version, capability = _as_tensorrt(target).version, ""
-    if version_key(version):
+    if version_key(version := _as_tensorrt(target).version):
         return version
-    with suppress(TargetError):
-        capability = device_sheets.of_target(target).compute_capability
-    return next((last for of, last in _LAST.items() if capability.startswith(of)), _NEWEST)
+    return device_sheets.versions_there(replace(target, runtime="tensorrt")).get("last", _NEWEST)
 
 
 def _compiles(version: str) -> bool:

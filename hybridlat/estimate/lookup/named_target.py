@@ -21,7 +21,7 @@ def named_target(text: str, store: Store | None = None) -> Target:
     """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
 
     A name on record stays as it is, and the device need not be known. TargetError for a part that
-    does not exist or is missing, and for threads of a GPU.
+    does not exist, is missing or does not run on the device, and for threads of a GPU.
     """
     known = on_record(store)
     with contextlib.suppress(TargetError):
@@ -60,6 +60,7 @@ def named_target(text: str, store: Store | None = None) -> Target:
         raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
     target = Target.parse(whole).plain
     names.refuse_version(engine, target.version)
+    registry.refuse_device(target)
     if target.threads and device_sheets.is_gpu(target):
         plain = replace(target, threads=None)
         raise TargetError(f"{target} states threads, which CPUs alone have: write {plain}")

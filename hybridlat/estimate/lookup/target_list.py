@@ -62,6 +62,7 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
         for precision in sorted({task.precision for task in head.tasks})
         if precision in ("fp32", "amp") or precision in device.peak_flops
         if (name := f"{device.name}/{engine}/{precision}") not in taken
+        if device_sheets.versions_there(Target.parse(name)).get("last") != "0"
     ]
 
 
