@@ -101,15 +101,16 @@ def what_text(cell: CellStructure) -> str:
     if not kernels:
         return ""
     heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
-    names = heavy.op.split("+")
-    quantised = any(name in QUANTISERS or name.startswith("QLinear") for name in names)
+    quantised = any(n in QUANTISERS or n.startswith("QLinear") for n in heavy.op.split("+"))
     number = " int8" if heavy.contracts and quantised else ""
     if len(kernels) == 1:
         return kernel_text(heavy) + number
     windows = [kernel for kernel in kernels if kernel.contracts and kernel.window]
     first = next((k for k in kernels if len(k.input_shape) == 4), None)
-    last = kernels[-1].output_shape
-    if heavy.window and windows and first is not None and len(last) == 4:
+    if heavy.window and windows and first is not None and len(kernels[-1].output_shape) == 4:
+        # Images may grow behind the last convolution; what shrinks them there is no stride of it.
+        ends = (windows[-1].output_shape, kernels[-1].output_shape)
+        last = max(ends, key=lambda shape: math.prod(shape[2:]))
         stride = max(round(first.input_shape[2] / max(last[2], 1)), 1)
         widest = max(windows, key=lambda kernel: (math.prod(kernel.window or ()), kernel.work.flop))
         return _image_text(first.input_shape[1], last[1], _window(widest, stride), last) + number

@@ -105,6 +105,9 @@ def conv(shapes: str, **more: Any) -> Any:
         ((conv("96x14x14 96x14x14", groups=4),), "96, 3×3 g4, 14×14"),
         ((conv("64x16x56x56 128x8x28x28", stride=2),), "64→128, 8×28×28"),
         ((conv("80x200 256x200"),), "80→256, 200"),
+        # What reduces the map behind a convolution is no stride of it.
+        ((conv("3x480x640 32x240x320", stride=2),
+          kernel("ReduceMean", (0,), "32x240x320 32x1x1")), "3→32, 3×3/2, 240×320"),
         ((kernel("MaxPool", (-1,), "64x112x112 64x56x56", window=(3, 3), stride=2),),
          "MaxPool 64, 3×3/2, 56×56"),
         ((kernel("Gemm+Relu", (-1,), "2048x1x1 1000", contracts=True),), "Gemm 2048→1000"),
