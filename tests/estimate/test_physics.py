@@ -7,7 +7,7 @@ from hybridlat.engines import device_sheets
 from tests.estimate.known import ends
 from tests.onnx_io.test_reading_shapes import model
 
-TARGETS = ("t4/tensorrt-10/fp16", "l4/torch-2.4/fp32")
+TARGETS = ("t4/tensorrt-10/fp16", "l4/torch-2.4/fp32", "jetson-nano/tensorrt/int8")
 EINSUM = """g (float[8,1024,28,28] x) => (float[8,1024,28,28] y)
     { y = Einsum<equation = "bchw,oc->bohw">(x, w) }"""
 LSTM = "g (float[500,1,1024] x) => (float[500,1,1,1024] y) { y = LSTM<hidden_size=1024>(x, w, r) }"
@@ -28,6 +28,7 @@ def test_work_of_every_kind_has_its_least(target: str) -> None:
     device = device_sheets.load(name)
     peak = max(device.peak(precision), device.peak("tf32") if precision == "fp32" else 0.0)
     codes = [warning.code for warning in estimate.warnings]
+    assert ("rate of its own at int8" in estimate.rests_on) == (name == "jetson-nano")
     least_us = 2 * 8 * 28 * 28 * 1024**2 / peak * 1e6
     assert ends(estimate)[0] >= least_us or "beyond-physics" in codes
 

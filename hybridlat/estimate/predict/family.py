@@ -170,6 +170,8 @@ class Family(source.CellSource):
             text += "" if self.measured else f", no {title} measured"
         own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
+        if self.target.precision not in ("fp32", STRICT, "amp", *self.device.peak_flops):
+            text += f"; without a rate of its own at {task.precision}, that of FP32 counts"
         batches = model.batches.get(label.partition(" ")[0])
         if batches is None and model.batches:
             lows, highs = zip(*model.batches.values(), strict=True)
