@@ -80,7 +80,7 @@ def explain(run: Run) -> int:
     """
     sizes, layers = run.among("batch shapes"), run.layers and read_layers(run.layers)
     with run.opened(run.target, measure="never") as (predictor, shown):
-        shown.at(f"explaining {run.network}")
+        shown.at(f"explaining {run.network}", run.on_message)
         predictor.give(run.latencies, **sizes)
         explanation = predictor.explain(run.network, run.measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
@@ -120,7 +120,7 @@ def sweep(run: Run) -> int:
     ((over, values),) = curves
     one = None if over == "batch" or not batch else int(batch[0])
     with run.opened(run.target) as (predictor, shown):
-        shown.at(f"predicting {run.network} over {over}")
+        shown.at(f"predicting {run.network} over {over}", run.on_message)
         curve = predictor.sweep(run.network, over, values, batch=one, shapes=run.shapes)
     estimates = list(curve.estimates.values())
     if run.as_json:
