@@ -63,17 +63,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 _OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
 """What other tools call it, and what it is here."""
-_IN_ASCII = {
-    "µ": "u",
-    "μ": "u",
-    "×": "x",
-    "–": "-",
-    "→": ">",
-    "±": "+-",
-    "…": "~",
-    "·": ".",
-    "−": "-",
-}
+_IN_ASCII = dict(zip("µμ×–→…·−", "uux->~.-", strict=True)) | {"±": "+-"}
 _IN_ASCII |= dict.fromkeys("▏▎▍▌▋▊▉█", "#") | dict.fromkeys("─━", "-")
 _OF_TARGET = re.compile("--(precision|engine|runtime|dtype|device|gpu|fp32|fp16|bf16|int8)")
 

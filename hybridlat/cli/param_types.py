@@ -195,10 +195,9 @@ def complete_target(
     """The known targets that begin as typed; none where even the store cannot be read."""
     from hybridlat.estimate.lookup.target_list import list_targets
 
-    try:
+    names = list[str]()
+    with suppress(HybridlatError):
         names = [info.target for info in list_targets()]
-    except HybridlatError:
-        names = []
     return [CompletionItem(name) for name in names if name.startswith(typed)]
 
 

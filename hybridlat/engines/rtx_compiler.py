@@ -53,11 +53,9 @@ def _bindings() -> Any:
 
 def installed() -> bool:
     """Whether the compiler is on this machine."""
-    try:
-        _bindings()
-    except MissingExtra:
-        return False
-    return True
+    with suppress(MissingExtra):
+        return bool(_bindings())
+    return False
 
 
 def version() -> str:

@@ -161,20 +161,18 @@ class Comparison:
         if table.rows:
             console.print()
             console.print(table.terminal())
-        letters_of: dict[tuple[str, ...], list[str]] = {}
-        blocks_of: dict[tuple[str, ...], list[Text]] = {}
+        blocks: dict[tuple[str, ...], tuple[list[str], list[Text]]] = {}
         for number, estimate in enumerate(self.estimates):
             doubt = Text(visible(f"{verdict_text(estimate)}."), STYLES["bad"])
-            blocks = [] if estimate.trusted else [[doubt]]
+            own = [] if estimate.trusted else [[doubt]]
             for note in notes(estimate, everything=every_cell):
-                blocks += [] if is_command(note) else [[]]
-                blocks[-1].append(note)
-            for block in blocks:
-                plain = tuple([note.plain for note in block])
-                letters_of.setdefault(plain, []).append(letter_of(number))
-                blocks_of[plain] = block
-        for plain, (note, *commands) in blocks_of.items():
-            console.print(Text(f"{', '.join(letters_of[plain])}: ", "bold") + note)
+                own += [] if is_command(note) else [[]]
+                own[-1].append(note)
+            for block in own:
+                alike = blocks.setdefault(tuple([note.plain for note in block]), ([], block))
+                alike[0].append(letter_of(number))
+        for letters, (note, *commands) in blocks.values():
+            console.print(Text(f"{', '.join(letters)}: ", "bold") + note)
             for command in commands:
                 console.print(command, soft_wrap=True)
 
@@ -241,9 +239,9 @@ def differences_table(
     if width is not None:
         of_each = 19 if width >= 100 else 15
         room = width - of_each * len(estimates) - (12 if len(estimates) == 2 else 0)
-    lines: list[list[Cell | Text]] = []
-    for row in shown:
-        lines.append([*_figures(row, scale), _words(row, room, on_page=width is None)])
+    lines: list[list[Cell | Text]] = [
+        [*_figures(row, scale), _words(row, room, on_page=width is None)] for row in shown
+    ]
     if len(shown) < len(rows):
         hint = "" if width is None else " (--all shows them)"
         more = Cell(f"{len(rows) - len(shown)} more{hint}", "hint")

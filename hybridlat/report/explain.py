@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,10 @@ class Explanation:
     @property
     def cause(self) -> Stated | Suspect:
         """The likeliest suspect; of what the log states, where that suffices, what moves most."""
-        before = [self.estimate.latency_us or 1.0, *(one.latency_us for one in self.stated)]
-        moved = [
-            abs(math.log(one.latency_us / us)) for one, us in zip(self.stated, before, strict=False)
-        ]
-        if not moved or self.suspects[0].kind != "as predicted":
+        if not self.stated or self.suspects[0].kind != "as predicted":
             return self.suspects[0]
+        each_us = [self.estimate.latency_us or 1.0, *(one.latency_us for one in self.stated)]
+        moved = [abs(math.log(after / before)) for before, after in pairwise(each_us)]
         return self.stated[moved.index(max(moved))]
 
     @property
@@ -142,12 +141,11 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        checks = [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
+        lines = [self.headline(), printed(self.table().print), ""]
         if self.spread is not None:
-            checks.insert(
-                0, f"Single runs vary by {percent_text(self.spread)} (quiet: 0.1 to 10 %)."
-            )
-        return "\n".join([self.headline(), printed(self.table().print), "", *checks]).rstrip()
+            lines.append(f"Single runs vary by {percent_text(self.spread)} (quiet: 0.1 to 10 %).")
+        lines += [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
+        return "\n".join(lines).rstrip()
 
 
 @dataclass(frozen=True)
