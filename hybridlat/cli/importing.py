@@ -162,10 +162,8 @@ def _import_records(
     opened: Store, data_set: str | None, paths: Sequence[Path]
 ) -> tuple[dict[str, Any], list[str]]:
     """Import packs, or what a plug-in reads; the JSON document, and what is said."""
-    counts: Counter[str] = Counter()
-    skipped: Counter[str] = Counter()
-    targets: set[str] = set()
-    far: list[str] = []
+    counts, skipped = Counter[str](), Counter[str]()
+    targets, far = set[str](), list[str]()
     for path in paths:
         if data_set is None:
             for pack in exchange.packs_at(path):

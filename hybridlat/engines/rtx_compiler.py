@@ -84,8 +84,7 @@ def groups_of(network: Network, precision: str = "fp32") -> tuple[Groups, str]:
 def engine_layers(network: Network) -> tuple[EngineLayer, ...]:
     """The layers that the compiler prints, without auxiliary streams: one branch after another."""
     trt = _bindings()
-    messages: list[str] = []
-    errors: list[str] = []
+    messages, errors = list[str](), list[str]()
 
     class CompilerLog(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -84,8 +84,7 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
         lines.append(Text(units.budget_text(estimate), _VERDICTS[estimate.verdict]))
     tight = estimate.memory is not None and estimate.memory.verdict in ("tight", "too large")
     if (everything and estimate.memory) or tight:
-        style = "yellow" if tight else "dim"
-        lines.append(Text(f"memory {units.memory_text(estimate)}", style))
+        lines.append(Text(f"memory {units.memory_text(estimate)}", "yellow" if tight else "dim"))
     if everything:
         facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:

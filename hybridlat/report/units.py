@@ -185,9 +185,7 @@ def remarks(estimate: Estimate) -> list[Cell]:
     # What the verdict says already is not said again.
     basis = f"{estimate.rests_on}.".lower() if estimate.trusted else ""
     cells = []
-    for warning in estimate.warnings:
-        if warning.text.lower() == basis:
-            continue
+    for warning in [one for one in estimate.warnings if one.text.lower() != basis]:
         kind = "bad" if warning.code in _BAD else "warn"
         cells.append(Cell(warning.text, "hint" if warning.fix and kind == "warn" else kind))
         if warning.fix:

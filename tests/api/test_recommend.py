@@ -42,8 +42,7 @@ def test_each_row_is_the_answer_of_predict(words: dict[str, Any], store: str) ->
 
 def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
     rows = hybridlat.recommend(NET, "orin-*", max_latency_us=1500.0, precision="fp16", store=store)
-    verdicts = [row.verdict for row in rows]
-    assert len(set(verdicts)) == 3
+    assert len({row.verdict for row in rows}) == 3
     order = {"within": 0, "unsure": 1, "over": 2}
     memories = [(row.memory and row.memory.device_bytes) or 0 for row in rows]
     ranks = [(order[r.verdict or ""], r.power_w, m) for r, m in zip(rows, memories, strict=True)]

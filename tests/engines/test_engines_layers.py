@@ -51,8 +51,7 @@ def test_layers_of_a_published_engine_hold_the_operators_that_they_name() -> Non
         "MaxPool_2",
         "l1.weight + QuantizeLinear_9 + Conv_14 + Add_16 + PWN(Relu_17)",
     ]
-    held = operators_of(layers, net)
-    assert held == {1: [0, 1], 2: [2], 3: [3, 4, 5]}
+    assert operators_of(layers, net) == {1: [0, 1], 2: [2], 3: [3, 4, 5]}
 
 
 def test_without_the_compiler_a_sentence_says_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,8 +166,7 @@ class Family(source.CellSource):
             text = f"no data for {engine_text(task.engine)}, learned from {engines}"
             code = "other-version"
         else:
-            text = "learned from other GPUs"
-            text += "" if self.measured else f", no {title} measured"
+            text = "learned from other GPUs" + ("" if self.measured else f", no {title} measured")
         own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
         if self.target.precision not in ("fp32", STRICT, "amp", *self.device.peak_flops):
