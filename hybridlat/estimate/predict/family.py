@@ -163,8 +163,9 @@ class Family(source.CellSource):
             code, text = "other-precision", f"{text}, none known at {task.precision}"
         elif of_device:
             engines = ", ".join(sorted({engine_text(t.engine) for t in of_device}))
-            text = f"no data for {engine_text(task.engine)}, learned from {engines}"
-            code = "other-version"
+            code, text = "other-version", f"learned from this GPU under {engines}"
+            if task.engine != task.runtime:  # of a version of its own
+                text = f"no data for {engine_text(task.engine)}, {text}"
         else:
             text = "learned from other GPUs" + ("" if self.measured else f", no {title} measured")
         own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
