@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
 import msgspec
@@ -94,7 +94,7 @@ class Sharing:
     @property
     def total(self) -> float:
         """Of a task with itself."""
-        return float(sum(astuple(self)))
+        return float(sum(getattr(self, term.name) for term in fields(self)))
 
     def between(self, relations: Relations) -> Array:
         """S(t, t') of every pair (left x right), by (2)."""
