@@ -109,7 +109,7 @@ def what_text(cell: CellStructure) -> str:
     first = next((k for k in kernels if len(k.input_shape) == 4), None)
     if heavy.window and windows and first is not None and len(kernels[-1].output_shape) == 4:
         # Images may grow behind the last convolution; what shrinks them there is no stride of it.
-        ends = (windows[-1].output_shape, kernels[-1].output_shape)
+        ends = (kernels[-1].output_shape, windows[-1].output_shape)
         last = max(ends, key=lambda shape: math.prod(shape[2:]))
         stride = max(round(first.input_shape[2] / max(last[2], 1)), 1)
         widest = max(windows, key=lambda kernel: (math.prod(kernel.window or ()), kernel.work.flop))
