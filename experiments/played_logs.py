@@ -9,6 +9,7 @@ import argparse
 import math
 import random
 import sys
+import tempfile
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -68,8 +69,11 @@ def files_of(case: Case, draw: random.Random) -> tuple[str, str]:
     return "\n".join(lines), "\n".join(above)
 
 
-def logs(seed: int) -> None:
-    """Where the planted circumstance comes by the number, by a summary and by a whole log."""
+def logs(seed: int, folder: Path) -> None:
+    """Where the planted circumstance comes by the number, by a summary and by a whole log.
+
+    The logs are written to ``folder``.
+    """
     player, draw, right = Player(seed, []), random.Random(seed), Counter[str]()
     predict, kept = Predictor.predict, dict[str, Any]()
 
@@ -81,7 +85,7 @@ def logs(seed: int) -> None:
         return kept[key] if key in kept else predict(self, source, **how)
 
     Predictor.predict = once  # type: ignore[method-assign,assignment]
-    lines, file, whole = list[list[str]](), Path("played.log"), Path("x.log")
+    lines, file, whole = list[list[str]](), folder / "played.log", folder / "x.log"
     for kind in [*KINDS, "clock"] * 2:
         while (case := player.planted(kind)) is None or not case.is_question():
             pass
@@ -107,8 +111,9 @@ def main() -> None:
     """Each seed in turn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, nargs="+", default=[41])
-    for seed in parser.parse_args().seed:
-        logs(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in parser.parse_args().seed:
+            logs(seed, Path(folder))
 
 
 if __name__ == "__main__":
