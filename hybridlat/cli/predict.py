@@ -79,7 +79,9 @@ def predict(run: Run) -> int:
                         if isinstance(answer, Estimate) and shows_cells and not quiet:
                             if len(table.estimates()) > 1:
                                 click.echo()
-                            print_estimate(console(), answer, every_cell=run.every_cell)
+                            out = console()
+                            how = {"every_cell": run.every_cell, "is_cut": out.is_terminal}
+                            print_estimate(out, answer, **how)
                 if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
                     echo(hint)
         except HybridlatError as error:

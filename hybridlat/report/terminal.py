@@ -52,12 +52,18 @@ def less_options(text: str) -> str:
     return _OF_THE_COMMAND.sub("", text)
 
 
-def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = False) -> None:
-    """Print the answer, the cells and the notes."""
+def print_estimate(
+    console: Console, estimate: Estimate, *, every_cell: bool = False, is_cut: bool = True
+) -> None:
+    """Print the answer, the cells and the notes; names are cut to lines where ``is_cut``."""
     console.print(headline(estimate, everything=every_cell))
     if estimate.cells:
         console.print()
-        console.print(cells_table(*shown_rows(estimate, every_cell), console.width).terminal())
+        table = cells_table(*shown_rows(estimate, every_cell), console.width, is_cut)
+        if is_cut:
+            console.print(table.terminal())
+        else:
+            table.print(console)
     if beside := units.beside_text(estimate):
         console.print(Text(f"{beside} beside the cells: starting a run", "dim"))
     for note in notes(estimate, everything=every_cell):
@@ -129,7 +135,9 @@ def is_command(note: Text) -> bool:
 _Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
 
 
-def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table:
+def cells_table(
+    rows: Sequence[Row], others: Sequence[Row], width: int, is_cut: bool = True
+) -> Table:
     """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
     scale = units.scale_for(row.latency_us for row in (*rows, *others))
     narrow, sources = width < _SOURCE_FROM, {row.source for row in (*rows, *others)}
@@ -151,7 +159,7 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     if width >= 72 and any(row.limit for row in rows):
         shown.append((Column("limit"), [Cell(row.limit, "hint") for row in rows]))
     fixed = sum(max(map(len, [c.title, *map(str, cells)])) + GAP for c, cells in shown)
-    shown += _words(rows, max(width - fixed, _AT_LEAST))
+    shown += _words(rows, max(width - fixed, _AT_LEAST), is_cut)
     notes = []
     rest = units.percent_text(sum(row.share for row in others))
     if others and rest != units.percent_text(0.0):
@@ -177,11 +185,15 @@ def _each(row: Row, scale: units.Scale, marked: bool) -> str | Cell:
     return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)
 
 
-def _words(rows: Sequence[Row], room: int) -> list[_Shown]:
+def _words(rows: Sequence[Row], room: int, is_cut: bool) -> list[_Shown]:
     what = max(len(row.what) for row in rows)
     where = 0
     if what:  # what the cells are made of is known
-        where = min(max(map(len, ["where", *(row.where() for row in rows)])), _MOST_WHERE)
+        where = max(map(len, ["where", *(row.where() for row in rows)]))
+        if is_cut:
+            where = min(where, _MOST_WHERE)
+        else:  # names that are cut look alike
+            room = max(room, where + what + 2 * GAP)
         least = min(where, _LEAST_WHERE)
         what = min(max(what, len("what")), max(room - least - GAP, _AT_LEAST))
         room -= what + GAP

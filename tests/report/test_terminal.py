@@ -68,6 +68,16 @@ def test_an_estimate_reads_as_agreed(golden: str) -> None:
     hold_against(f"{name}_{width}.txt", printed(SHOWN[name], int(width)))
 
 
+def test_names_are_whole_where_no_terminal_breaks_lines() -> None:
+    estimate, stage = described(), "backbone.encoder.fusion_stage."
+    assert estimate.structure is not None
+    places = [replace(one, path=stage + one.path) for one in estimate.structure.places]
+    long = replace(estimate, structure=replace(estimate.structure, places=tuple(places)))
+    whole = printed(long, 80, is_cut=False)
+    assert all(f" {stage}{name} " in whole for name in ("layer1.0–2", "layer2.0", "conv1", "fc"))
+    assert stage not in printed(long, 80)
+
+
 def test_the_comparison_reads_as_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     alone = replace(untrusted(), batch=1)
