@@ -20,9 +20,9 @@ from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
 from hybridlat.schema.names import MODES, boards_of, device_name, near
 from hybridlat.schema.target import TENSORRT, Target
-from hybridlat.store.importers import ImportedRecords, trtexec_options
+from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
-from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, locked_below
 
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
 _ANY = {"model", "network", "net", "end2end", "best", "last", "export", "output", "simplified"}
@@ -118,10 +118,11 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
-        if row.target.device in device_sheets.names() and device_sheets.is_gpu(row.target):
-            clocks_hz = device_sheets.load(row.target.device).clock_hz, None
-            if slowed := trtexec_options.slowed("", (row.labels.get("clock", ""), ""), clocks_hz):
-                raise slowed
+        device, clock_mhz = row.target.device, row.labels.get("clock", "")
+        if clock_mhz and device in device_sheets.names() and device_sheets.is_gpu(row.target):
+            own_hz = device_sheets.load(device).clock_hz
+            if refusal := locked_below("GPU", clock_mhz, own_hz):
+                raise refusal
         lowered_as = timed_as(row.target)
         rules = _lowering_identity(lowered_as)
         if rules not in self._cells:

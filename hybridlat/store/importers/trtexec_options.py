@@ -106,11 +106,16 @@ def slowed(
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
         return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
+    locks = map(locked_below, ("GPU", "memory"), locks_mhz, clocks_hz)
+    return next(filter(None, locks), None)
+
+
+def locked_below(whose: str, lock_mhz: str, clock_hz: float | None) -> Refusal | None:
+    """Why a run at such a clock is no plain one; None without a lock, or near the own clock."""
+    if not lock_mhz or float(lock_mhz) * 1e6 > _LOCKED_SHARE * (clock_hz or math.inf):
+        return None
     fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
-    for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
-        if lock_mhz and float(lock_mhz) * 1e6 <= _LOCKED_SHARE * (clock_hz or math.inf):
-            return Refusal(f"the {whose}'s clock was locked below its own", f"{lock_mhz} MHz", fix)
-    return None
+    return Refusal(f"the {whose}'s clock was locked below its own", f"{lock_mhz} MHz", fix)
 
 
 def kept(options: Mapping[str, str]) -> str:
