@@ -79,9 +79,8 @@ def predict(run: Run) -> int:
                         if isinstance(answer, Estimate) and shows_cells and not quiet:
                             if len(table.estimates()) > 1:
                                 click.echo()
-                            out = console()
-                            how = {"every_cell": run.every_cell, "is_cut": out.is_terminal}
-                            print_estimate(out, answer, **how)
+                            out, every = console(), run.every_cell
+                            print_estimate(out, answer, every_cell=every, is_cut=out.is_terminal)
                 if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
                     echo(hint)
         except HybridlatError as error:
