@@ -26,6 +26,9 @@ def test_targets_are_as_written_and_rows_on_other_data_say_so(tmp_path: Path) ->
     body = call(*words[:-1], mode, "--json").body
     assert body["target"] == mode and body["answered_as"] == mode
     assert body["rests_on"] == "learned from this GPU under TensorRT 8.6"
+    for other in ("orin-nx-10w/tensorrt/int8", "orin-nx-10w/tensorrt-8.6/int8"):
+        basis = call(*words[:-1], other, "--json").body["rests_on"]
+        assert basis.endswith(" at fp16, none known at int8")
     assert body["check"].startswith("trtexec --onnx=") and "median" in body["check_field"]
     call(*words, "--target", "l4/tensorrt/fp16", "--target", "a10/tensorrt/fp16")
     alike = call(*words[:-1], "l40s/tensorrt/fp16", "--target", "l40/tensorrt/fp16")

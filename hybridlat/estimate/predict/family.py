@@ -146,6 +146,9 @@ class Family(source.CellSource):
         of_board = [t for t in known if t.board == task.board]
         of_device = [t for t in of_board if t.device == task.device] or of_board
         of_engine = [t for t in of_device if t.engine == task.engine]
+        precisions, missing = sorted({t.precision for t in of_engine or of_device}), ""
+        if task.precision not in precisions:
+            missing = f" at {' and '.join(precisions)}, none known at {task.precision}"
         code: OriginCode = "device-unmeasured"
         if own_tasks:
             code = "public-timings"
@@ -157,13 +160,12 @@ class Family(source.CellSource):
         elif of_engine and of_engine[0].device != task.device:
             modes = " and ".join(sorted({t.device for t in of_engine}))
             code, text = "other-device", f"learned from this board in the power mode of {modes}"
+            text += missing
         elif of_engine:
-            precisions = sorted({t.precision for t in of_engine})
-            text = f"learned from this GPU at {' and '.join(precisions)}"
-            code, text = "other-precision", f"{text}, none known at {task.precision}"
+            code, text = "other-precision", f"learned from this GPU{missing}"
         elif of_device:
             engines = ", ".join(sorted({engine_text(t.engine) for t in of_device}))
-            code, text = "other-version", f"learned from this GPU under {engines}"
+            code, text = "other-version", f"learned from this GPU under {engines}{missing}"
             if task.engine != task.runtime:  # of a version of its own
                 text = f"no data for {engine_text(task.engine)}, {text}"
         else:
