@@ -24,8 +24,9 @@ from hybridlat.model.family.observations import family_of
 from hybridlat.model.family.tasks import Array, label_of
 from hybridlat.schema.workers import OnMessage
 
-ROWS_EACH = 40
-"""Of a table, for the intervals on other devices: each table counts alike."""
+ROWS_EACH, TIMES_EACH = 40, 10
+"""Of a table, for the intervals on other devices: each table counts alike, but no row more than ten
+times. A single row would be all of the last per cent."""
 _GROUPS: dict[str, tuple[Callable[[str], str], float]] = {
     "unseen": (plain_name, 0.1),
     "unseen_family": (family_of, 1 / FOLDS),
@@ -182,7 +183,8 @@ class HeldOutLaws:
         for label in np.unique(labels[known]):
             mine = np.flatnonzero(known & (labels == label) & np.isfinite(elsewhere))
             ordered = mine[np.argsort(np.abs(elsewhere[mine]) / spreads[mine], kind="stable")]
-            places = np.linspace(0, len(ordered) - 1, ROWS_EACH).round().astype(int)
+            count = min(ROWS_EACH, TIMES_EACH * len(ordered))
+            places = np.linspace(0, len(ordered) - 1, count).round().astype(int)
             chosen += ordered[places].tolist() if len(mine) else []
         if not chosen:
             return own

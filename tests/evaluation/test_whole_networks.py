@@ -14,6 +14,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import InputError
 from hybridlat.evaluation import dataset, evaluate
 from hybridlat.evaluation.families import FamilyRecords, family_records, load_networks
+from hybridlat.evaluation.family_laws import TIMES_EACH
 from hybridlat.evaluation.leaderboard import tables
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.other_regimes import Regimes
@@ -148,6 +149,8 @@ def test_figures_are_means_over_draws_and_intervals_are_as_served(tmp_path: Path
     outside = np.array([row.target == THERE for row in records.rows])
     there = regimes.calibration(outside, first.answers)
     assert len(there.pooled) < len(served.pooled) and not set(there.by_task) & {str(HERE)}
+    single = np.arange(len(outside)) == np.argmax(outside)
+    assert len(regimes.calibration(single, first.answers).pooled) == TIMES_EACH
     (zero_shot,) = (one for one in report.results if one.regime == "zero_shot")
     for i, own in zip(regimes.places(HERE), zero_shot.predictions, strict=True):
         prediction = regimes.left_out[i]
