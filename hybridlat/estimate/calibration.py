@@ -12,17 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, PRIOR_RESIDUAL, Composition
-from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior, Matrix
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
+from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.gate import Projection, by_worth
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
-_PRIOR_NETWORKS = 4
-_PRIOR_SCALE_SPREAD = 0.1
-_PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
-_HUBER = 1.5
 
 
 @dataclass(frozen=True)
@@ -60,44 +57,30 @@ def measure_greedily(
 
 
 def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9) -> Composition:
-    """Constants and interval; networks are judged by constants without."""
+    """Scale and interval of a target; the scale is found as that of a machine in use."""
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))
     if not ordered:
         return Composition(confidence=confidence)
-    sums = np.array([n.sum_of_measured_us for n in ordered])
-    latencies = np.array([n.latency_us for n in ordered])
-    overhead, scale = fit_constants(sums, latencies)
-    without = leave_one_out(sums, latencies)
-    each = zip(latencies, sums, without, strict=True)
-    residuals = np.array([math.log(t / (o + s * x)) for t, x, (o, s) in each])
-    base = Composition(
-        overhead_us=overhead,
-        scale=scale,
-        confidence=confidence,
-        residual_share=pooled_spread(residuals),
-        networks=len(ordered),
-    )
-    return _calibrated(ordered, base, without)
+    summed = [SummedNetwork(n.latency_us, n.sum_of_measured_us) for n in ordered]
+    base = replace(machine_composition(summed, 0.0), confidence=confidence, degrees=None)
+    return _calibrated(ordered, base)
 
 
-def _calibrated(
-    networks: Sequence[HeldOutNetwork], base: Composition, without: Sequence[tuple[float, float]]
-) -> Composition:
+def _calibrated(networks: Sequence[HeldOutNetwork], base: Composition) -> Composition:
     parts, scores = ({stage: list[float]() for stage in STAGES} for _ in range(2))
-    for network, (overhead, scale) in zip(networks, without, strict=True):
-        alone = replace(base, overhead_us=overhead, scale=scale)
-        posterior = alone.start(network.cells)
+    for network in networks:
+        posterior = base.start(network.cells)
         for stage in STAGES:
             posterior = measure_greedily(posterior, network, cells_at(stage, len(network.cells)))
             if not posterior.complete:
                 continue  # no latency yet: such a network is never judged in this state
             total = posterior.sum_us
-            of_cells, variance = alone.variances(posterior.variance_share, total)
-            error = abs(math.log(network.latency_us / alone.latency_us(total)))
+            of_cells, variance = base.variances(posterior.variance_share, total)
+            error = abs(math.log(network.latency_us / base.latency_us(total)))
             parts[stage].append(of_cells / variance)
             scores[stage].append(error / math.sqrt(variance))
-    # Constants and spread were fitted to the same networks: three degrees of freedom.
-    fitted = math.sqrt((len(networks) + 3.0) / max(len(networks) - 3.0, 1.0))
+    # Scale and spread were fitted to the same networks: two degrees of freedom.
+    fitted = math.sqrt((len(networks) + 2.0) / max(len(networks) - 2.0, 1.0))
     # Sixty networks fix a 90 % quantile to within 4 points of coverage. The stages are of the same
     # networks, so each is drawn half-way to all together.
     together = _multiplier([s for stage in STAGES for s in scores[stage]], base.confidence)
@@ -127,45 +110,3 @@ def _multiplier(scores: Sequence[float], confidence: float) -> float:
         return conformal_quantile(scores, confidence)
     spread = math.sqrt((sum(s * s for s in scores) + 4.0) / (count + 4.0))
     return max(normal_quantile(confidence) * spread * (1.0 + 1.0 / (count + 1)), *scores)
-
-
-def fit_constants(sums_us: Matrix, latencies_us: Matrix) -> tuple[float, float]:
-    """Overhead (µs, never negative) and scale that minimise the robust relative error.
-
-    Huber's loss by iterated reweighting, with normal priors around 0 and 1.
-    """
-    if not len(sums_us):
-        return 0.0, 1.0
-    overhead_spread = _PRIOR_OVERHEAD_SPREAD * float(latencies_us.min())
-    overhead, scale = 0.0, 1.0
-    for _ in range(50):
-        residual = (overhead + scale * sums_us) / latencies_us - 1.0
-        sigma = pooled_spread(residual)
-        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
-        design = np.column_stack([1.0 / latencies_us, sums_us / latencies_us])
-        weighted, pull = design * weight[:, None], sigma**2 / _PRIOR_SCALE_SPREAD**2
-        normal = weighted.T @ design + np.diag([sigma**2 / overhead_spread**2, pull])
-        right = weighted.sum(axis=0) + np.array([0.0, pull])
-        constants = np.linalg.solve(normal, right)
-        if constants[0] < 0:  # a network cannot take less than its cells: refit the scale alone
-            constants = np.array([0.0, right[1] / normal[1, 1]])
-        moved = abs(constants[0] - overhead) / latencies_us.min() + abs(constants[1] - scale)
-        overhead, scale = float(constants[0]), float(constants[1])
-        if moved < 1e-10:
-            break
-    return overhead, max(scale, 1e-3)
-
-
-def pooled_spread(residuals: Matrix) -> float:
-    """Robust standard deviation around zero, pooled with a prior of four networks at 5 %."""
-    size = np.abs(residuals)
-    cap = 3.0 * max(1.4826 * float(np.median(size)), 1e-3)
-    squares = float((np.minimum(size, cap) ** 2).sum())
-    prior = _PRIOR_NETWORKS * PRIOR_RESIDUAL**2
-    return math.sqrt((squares + prior) / (len(residuals) + _PRIOR_NETWORKS))
-
-
-def leave_one_out(sums_us: Matrix, latencies_us: Matrix) -> list[tuple[float, float]]:
-    """The constants fitted without each network in turn, in order."""
-    every = np.arange(len(sums_us))
-    return [fit_constants(sums_us[every != i], latencies_us[every != i]) for i in every]

@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from hybridlat.estimate import calibration
-from hybridlat.estimate.calibration import (
-    HeldOutNetwork,
-    fit_composition,
-    fit_constants,
-)
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition, student_quantile
 from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
@@ -28,25 +24,17 @@ from tests.estimate.known import make_network
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
-def test_constants_are_found_in_spite_of_outliers() -> None:
+def test_a_scale_is_found_in_spite_of_outliers_and_moved_little_by_few_networks() -> None:
     rng = np.random.default_rng(0)
-    sums = np.exp(rng.uniform(4, 9, 40))
-    truth = (40.0 + 1.05 * sums) * np.exp(rng.normal(0, 0.01, 40))
-    truth[:3] *= 1.6
-    overhead, scale = fit_constants(sums, truth)
-    assert overhead == pytest.approx(40.0, abs=2.0)  # plain least squares: 44.0
-    assert scale == pytest.approx(1.05, abs=0.01)
-    overhead, scale = fit_constants(sums, sums - 50)
-    assert overhead == 0.0 and scale < 1.0  # never negative
-
-
-def test_few_networks_move_the_constants_little() -> None:
-    assert fit_constants(np.array([]), np.array([])) == (0.0, 1.0)
-    _, one = fit_constants(np.array([100.0]), np.array([130.0]))
-    sums = np.linspace(100, 5000, 30)
-    _, thirty = fit_constants(sums, 1.3 * sums)
-    assert 1.0 < one < 1.25
-    assert thirty == pytest.approx(1.3, abs=0.01)
+    sums_us = np.exp(rng.uniform(4, 9, 40))
+    truth_us = 1.05 * sums_us * np.exp(rng.normal(0, 0.01, 40))
+    truth_us[:3] *= 1.6
+    networks = [SummedNetwork(*pair) for pair in zip(truth_us, sums_us, strict=True)]
+    assert machine_composition(networks, 0.0).scale == pytest.approx(1.05, abs=0.01)
+    thirty = [SummedNetwork(1.3 * us, us) for us in np.linspace(100, 5000, 30)]
+    assert machine_composition([], 0.0).scale == 1.0
+    assert 1.0 < machine_composition(thirty[:1], 0.0).scale < 1.25
+    assert machine_composition(thirty, 0.0).scale == pytest.approx(1.3, abs=0.01)
 
 
 def test_shared_errors_do_not_average_out() -> None:
