@@ -15,6 +15,7 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate import partition
 from hybridlat.estimate.compose import composition
 from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import SHARED
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.graph.signature import hash_of
@@ -122,7 +123,7 @@ def test_a_composition_of_format_2() -> None:
     body = json.loads((GOLDEN / "composition_format_2.json").read_text())
     composition = Composition.from_json(body)
     assert (composition.overhead_us, composition.scale, composition.networks) == (12.5, 1.03, 17)
-    assert composition.correlation.degrees == 12.0
+    assert composition.shared_share == SHARED
     assert composition.quantiles == ((0.2, 1.5), (0.4, 1.4))
     assert composition.levels == ((0.5, 0.4), (0.9, 1.1))
     assert (composition.wander_share, composition.shown_ratio) == (0.02, 1.05)

@@ -126,7 +126,6 @@ class BlockSpace:
         priors = [whole.priors[i] for i in held]
         return ErrorPosterior(
             tuple([replace(prior, count=counts[prior.signature]) for prior in priors]),
-            whole.correlation,
             {rank[i]: known for i, known in whole.measured.items() if i in rank},
             whole.prior_covariance[block],
             whole.mean[held],

@@ -1,6 +1,6 @@
 """Fit a composition to networks that were measured whole, their cells predicted without them.
 
-How errors of cells go together is assumed (``Correlation``): fitted, it served the gate worse
+How errors of cells go together is assumed (``SHARED``): fitted, it served the gate worse
 (experiments/tried_in_vain.md).
 """
 

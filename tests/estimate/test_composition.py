@@ -14,7 +14,7 @@ from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition, student_quantile
 from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation
+from hybridlat.estimate.compose.posterior import DEGREES, CellPrior
 from hybridlat.measuring.statistics import flicker_share, record_of
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.measurement import Measurement, Visit
@@ -38,11 +38,9 @@ def test_a_scale_is_found_in_spite_of_outliers_and_moved_little_by_few_networks(
 
 
 def test_shared_errors_do_not_average_out() -> None:
-    priors = [CellPrior(f"{i}", 1, 10.0, 0.1, kinds=(("conv", 1.0),)) for i in range(100)]
-    alone = Correlation(network=0.0, kind=0.0, near=0.0)
-    shared = Correlation(network=0.5, kind=0.0, near=0.0)
-    independent = Composition(correlation=alone).start(priors).variance_share
-    common = Composition(correlation=shared).start(priors).variance_share
+    priors = [CellPrior(f"{i}", 1, 10.0, 0.1) for i in range(100)]
+    independent = Composition(shared_share=0.0).start(priors).variance_share
+    common = Composition(shared_share=0.5).start(priors).variance_share
     assert independent == pytest.approx(0.01 / 100)
     assert common == pytest.approx(0.01 * (0.5 + 0.5 / 100))
 
@@ -86,7 +84,7 @@ def test_calibration_does_not_depend_on_order_and_survives_json() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"format": 1}, r"format 1 is none that this version reads \(2\)"),
+        ({"format": 1}, r"format 1 is none that this version reads \(2 and 3\)"),
         ({"scale": "x"}, "scale"),
         ({"quantiles": None}, "quantiles"),
         ({"levels": [[0.9, 2.0], [0.95, 1.0]]}, "do not rise"),
@@ -108,8 +106,7 @@ def test_levels_come_from_networks_where_there_are_enough_of_them() -> None:
     assert _fitted(0).levels == ()
     few = _fitted(3)
     ratio = few.at(0.99).quantiles[0][1] / few.quantiles[0][1]
-    degrees = few.correlation.degrees
-    assert ratio == pytest.approx(student_quantile(0.99, degrees) / student_quantile(0.9, degrees))
+    assert ratio == pytest.approx(student_quantile(0.99, DEGREES) / student_quantile(0.9, DEGREES))
 
 
 @pytest.mark.parametrize("degrees", [1.0, 2.0, 2.7, 4.0, 16.0, 1000.0])

@@ -14,7 +14,7 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from tests.estimate.known import TRUE, make_network
 
-COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
+COMPOSITION = Composition(residual_share=0.01, shared_share=TRUE, networks=30)
 
 
 def _run(network: HeldOutNetwork, tolerance: float) -> ErrorPosterior:

@@ -8,30 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.compose.posterior import CellPrior, CellSum, Correlation, ErrorPosterior
+from hybridlat.estimate.compose.posterior import CellPrior, CellSum, ErrorPosterior
 from tests.estimate.known import TRUE, make_network
 
-TWINS = (
-    CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
-    CellPrior("b", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),
-    CellPrior("c", 1, 100.0, 0.2, kinds=(("pool", 1.0),), coordinates=(3.0,)),
-)
+CELLS = tuple(CellPrior(name, 1, 100.0, 0.2) for name in "abc")
 
 
-def test_a_measured_cell_moves_the_cells_like_it() -> None:
-    posterior = ErrorPosterior.start(TWINS, Correlation(network=0.0, kind=0.2, near=0.6))
+def test_a_measured_cell_moves_the_others_as_far_as_errors_are_shared() -> None:
+    posterior = ErrorPosterior.start(CELLS, 0.8)
     taught = posterior.observe({0: (120.0, 0.01)})
-    like, unlike = taught.latencies_us[1], taught.latencies_us[2]
     # Simple kriging by hand: 0.8 of a ratio of ln 1.2, a little less for the noise.
     gain = 0.8 * 0.04 / (0.04 + 0.01**2)
-    assert like == pytest.approx(100 * math.exp(gain * math.log(1.2)))
-    assert unlike == pytest.approx(100.0)
+    assert taught.latencies_us[1:] == pytest.approx(100 * math.exp(gain * math.log(1.2)))
+    assert ErrorPosterior.start(CELLS, 0.0).observe({0: (120.0, 0.01)}).latencies_us[1] == 100.0
     assert taught.latencies_us[0] == 120.0
     assert taught.covariance[1, 1] < posterior.covariance[1, 1]
 
 
 def test_measuring_an_unknown_cell_completes_the_sum() -> None:
-    priors = (*TWINS, CellPrior("d", 2, None, 0.0))
+    priors = (*CELLS, CellPrior("d", 2, None, 0.0))
     posterior = ErrorPosterior.start(priors)
     assert not posterior.complete
     assert posterior.required == (3,)
@@ -43,7 +38,7 @@ def test_measuring_an_unknown_cell_completes_the_sum() -> None:
 
 
 def test_a_surprise_widens_what_is_left() -> None:
-    posterior = ErrorPosterior.start(TWINS, Correlation(degrees=4.0))
+    posterior = ErrorPosterior.start(CELLS)
     calm = posterior.observe({0: (101.0, 0.01)})
     assert posterior.observe({0: (400.0, 0.01)}).covariance[2, 2] > calm.covariance[2, 2]
 
@@ -63,11 +58,6 @@ def test_any_order_of_measuring_is_the_same_and_sound(seed: int, data: st.DataOb
     assert float(np.linalg.eigvalsh(at_once.covariance).min()) > -1e-9
     everything = posterior.observe(network.truth(range(8)))
     assert everything.sum_us == pytest.approx(network.sum_of_measured_us)
-
-
-def test_untrusted_cells_count_as_worse() -> None:
-    strange = replace(TWINS[0], trusted=False)
-    assert Correlation(untrusted_factor=2.0).spreads([TWINS[0], strange]).tolist() == [0.2, 0.4]
 
 
 @settings(deadline=None, max_examples=60)
@@ -111,7 +101,7 @@ def test_evidence_of_a_sum_never_widens(seed: int, cells: int, noise: float, rat
 
 def test_what_is_not_moved_is_not_narrowed() -> None:
     """All cells measured, their sum known to 5 %: a network's own 1 % changes neither."""
-    measured = [replace(cell, source="measured", spread_share=0.0866) for cell in TWINS]
+    measured = [replace(cell, source="measured", spread_share=0.0866) for cell in CELLS]
     before = ErrorPosterior.start(measured)
     after = before.observe_total(1.05 * before.sum_us, 0.01)
     assert math.sqrt(before.variance_share) == pytest.approx(0.05, rel=1e-3)
@@ -121,8 +111,8 @@ def test_what_is_not_moved_is_not_narrowed() -> None:
 @pytest.mark.parametrize("noise", [0.01, 0.1])
 def test_errors_are_as_large_as_stated_after_a_cell_and_a_sum(noise: float) -> None:
     """In 4000 draws of the cells' errors and of the noise of what is measured."""
-    rng, cells = np.random.default_rng(1), [replace(cell, spread_share=0.1) for cell in TWINS]
-    prior, errors = ErrorPosterior.start(cells, Correlation(0.1, 0.2, 0.4, degrees=1e6)), []
+    rng, cells = np.random.default_rng(1), [replace(cell, spread_share=0.1) for cell in CELLS]
+    prior, errors = ErrorPosterior.start(cells, 0.4), []
     root = np.linalg.cholesky(prior.covariance)
     for _ in range(4000):
         true_us = 100 * np.exp(root @ rng.normal(size=3))
@@ -133,7 +123,7 @@ def test_errors_are_as_large_as_stated_after_a_cell_and_a_sum(noise: float) -> N
 
 
 def test_what_some_cells_took_together_is_met_and_kept_in_mind() -> None:
-    start = ErrorPosterior.start((*TWINS, CellPrior("d", 2, None, 0.0)), Correlation(0.0, 0.0, 0.0))
+    start = ErrorPosterior.start((*CELLS, CellPrior("d", 2, None, 0.0)), 0.0)
     known = CellSum((1, 1, 0, 0), 260.0, 0.0)
     taught = start.after_sums([known])
     assert taught.latencies_us[:3] == pytest.approx([130.0, 130.0, 100.0], rel=1e-3)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 import pytest
 from msgspec import structs
 
-from hybridlat.estimate.predict.source import describe
+from hybridlat.estimate.predict.source import kinds_of
 from hybridlat.evaluation.dataset import load
 from hybridlat.evaluation.metrics import OWN, MethodResult
 from hybridlat.evaluation.other_regimes import ALL_CELLS, AS_IT_IS, first_met
@@ -59,7 +59,7 @@ def test_versions_that_are_alike_cost_little() -> None:
 
 def test_a_rewritten_kernel_is_found_before_the_gate_answers() -> None:
     def ratio(text: str) -> float:
-        shares = dict(describe(text)[0])
+        shares = dict(kinds_of(text))
         return 1.5 if any("depthwise" in name for name in shares) else 1.0
 
     results = played(ratio)

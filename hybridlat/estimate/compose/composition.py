@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, TypeVar
 
@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.posterior import Block, CellPrior, Correlation, ErrorPosterior
+from hybridlat.estimate.compose.posterior import DEGREES, SHARED, Block, CellPrior, ErrorPosterior
 from hybridlat.model.conformal import normal_quantile
 
-COMPOSITION_FORMAT = 2
+COMPOSITION_FORMAT = 3
+_READ = (2, COMPOSITION_FORMAT)  # of 2, constants of a correlation no longer count
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which the reach of intervals is calibrated on held-out networks."""
 _CELL_DEGREES = 4.0  # of errors of cells that are no network's, at least
@@ -52,6 +53,7 @@ class Composition:
 
     ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit; where
     they are too few for ``quantiles``, intervals reach as Student's distribution with ``degrees``.
+    ``shared_share`` is the part of a cell's variance that all cells of its network share.
     ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where x, 0..1, is the
     cells' part of σ², with q interpolated. ``levels`` are (confidence, factor), both rising: how
     far intervals reach at one confidence against another. ``wander_share`` is the standard error of
@@ -64,7 +66,7 @@ class Composition:
     confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.9
     residual_share: _Spread = PRIOR_RESIDUAL
     networks: Annotated[int, msgspec.Meta(ge=0)] = 0
-    correlation: Correlation = field(default_factory=Correlation)
+    shared_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = SHARED
     quantiles: tuple[tuple[_Spread, _Spread], ...] = ()
     levels: tuple[tuple[float, float], ...] = ()
     wander_share: _Spread = 0.0
@@ -75,7 +77,7 @@ class Composition:
         return self.overhead_us + self.scale * sum_of_cells_us
 
     def start(self, priors: Sequence[CellPrior], block: Block | None = None) -> ErrorPosterior:
-        return ErrorPosterior.start(priors, self.correlation, block)
+        return ErrorPosterior.start(priors, self.shared_share, block)
 
     def after_residual(self, log_ratio: float, noise: float) -> Composition:
         """The composition given a network's ln(true / composed), with its ``noise``."""
@@ -104,13 +106,12 @@ class Composition:
     def interval_factor(self, confidence: float) -> float:
         """How far an interval of that confidence reaches, in a unit of its own."""
         # Linear in the normal quantile between ``levels``, as Student's quantiles beyond them.
-        degrees = self.correlation.degrees
         if not self.levels:
-            return student_quantile(confidence, degrees)
+            return student_quantile(confidence, DEGREES)
         known, reaches = zip(*self.levels, strict=True)
         nearest = min(max(confidence, known[0]), known[-1])
         if nearest != confidence:
-            outer = student_quantile(confidence, degrees) / student_quantile(nearest, degrees)
+            outer = student_quantile(confidence, DEGREES) / student_quantile(nearest, DEGREES)
             return float(reaches[known.index(nearest)] * outer)
         points = [normal_quantile(level) for level in known]
         return float(np.interp(normal_quantile(confidence), points, reaches))
@@ -164,18 +165,15 @@ class Composition:
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Composition:
         """The composition that ``to_json`` wrote; ValueError says what is wrong."""
-        if body.get("format") != COMPOSITION_FORMAT:
+        if body.get("format") not in _READ:
             raise ValueError(
                 f"composition format {body.get('format')!r} is none that this version reads "
-                f"({COMPOSITION_FORMAT})"
+                f"({' and '.join(map(str, _READ))})"
             )
-        body = {"degrees": None, **body}  # which older files lack
+        body = {"degrees": None, "shared_share": SHARED, **body}  # which older files lack
         if missing := [one.name for one in fields(cls) if one.name not in body]:
             raise ValueError(f"it lacks {', '.join(missing)}")
         composition = msgspec.convert({one.name: body[one.name] for one in fields(cls)}, cls)
-        shared = composition.correlation
-        if shared.network + shared.kind + shared.near > 1:
-            raise ValueError("the parts of its correlation are more than the whole")
         for a, b in itertools.pairwise(composition.levels):
             if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
                 raise ValueError(f"levels {composition.levels} do not rise")

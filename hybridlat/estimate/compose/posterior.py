@@ -1,14 +1,10 @@
 """The latencies of a network's cells, and how a measured cell teaches about the others.
 
 The errors e = ln(true / predicted) of a network's cells are a multivariate Student process around
-zero with the correlation
-
-    network + kind·K(i,j) + near·K(i,j)·exp(−d(i,j)²/(2·length_scale²)) + rest·[i = j]
-
-where K is the cosine of the cells' shares of time by kind of operator, and d the distance of their
-shapes in octaves. A measured cell conditions the process (simple kriging), and the common variance
-is rescaled by the surprise (Shah, Wilson & Ghahramani, "Student-t processes as alternatives to
-Gaussian processes", AISTATS 2014, formula 5).
+zero. Part of each cell's variance is shared with all other cells of its network, the rest is its
+own. A measured cell conditions the process (simple kriging), and the common variance is rescaled by
+the surprise (Shah, Wilson & Ghahramani, "Student-t processes as alternatives to Gaussian
+processes", AISTATS 2014, formula 5).
 
 A measured whole network is an observation of ln Σ uses·exp(e), linear to first order, whose weights
 are taken anew where they move (Gauss and Newton's iteration). Measured cells stay.
@@ -25,9 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +30,12 @@ from hybridlat.schema.structure import LatencySource
 Matrix = NDArray[np.float64]
 Block = tuple[list[int], Matrix]
 """Positions of cells, and the covariance of their errors where that is known as it is."""
+SHARED = 0.15
+"""Part of the variance of a cell's error that all cells of a network share. With 0.3, or more among
+cells of one kind and near shapes, the gate measured as much and came as near
+(experiments/tried_in_vain.md)."""
+DEGREES = 16.0
+"""Of freedom: networks differ in how wrong their cells are."""
 _MOST_STEPS = 20
 _STILL = 1e-9
 
@@ -46,7 +46,7 @@ class CellPrior:
 
     ``latency_us`` is of one use, if known, ``spread_share`` the standard error of its logarithm,
     ``cost_s`` the device time of measuring it. ``kinds`` are shares of its time by kind of
-    operator, ``coordinates`` its shape in octaves; ``reason`` says what a prediction rests on.
+    operator; ``reason`` says what a prediction rests on.
     """
 
     signature: str
@@ -57,70 +57,11 @@ class CellPrior:
     source: LatencySource = "predicted"
     cost_s: float = 1.0
     kinds: tuple[tuple[str, float], ...] = ()
-    coordinates: tuple[float, ...] = ()
     reason: str = ""
 
     @property
     def must_be_measured(self) -> bool:
         return self.source != "measured" and (self.latency_us is None or not self.trusted)
-
-
-_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-_Factor = Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)]
-_NAMES_ON_DISK = {"length_scale": "reach", "untrusted_factor": "strangeness"}
-
-
-class Correlation(msgspec.Struct, frozen=True, rename=_NAMES_ON_DISK):
-    """How the standardised errors of the cells of one network go together.
-
-    ``network``, ``kind`` and ``near`` are the shared parts (0..1, together at most 0.95),
-    ``length_scale`` is in octaves, ``inflation`` multiplies the stated variance,
-    ``untrusted_factor`` the spread of cells that are not trusted, and ``degrees`` are the degrees
-    of freedom of the Student process: few when networks differ much in how wrong they are.
-    """
-
-    network: _Share = 0.05
-    kind: _Share = 0.1
-    near: _Share = 0.3
-    length_scale: _Factor = 1.5
-    inflation: _Factor = 1.0
-    untrusted_factor: _Factor = 1.5
-    degrees: _Factor = 16.0
-
-    def between(self, kinds: Matrix, squared: Matrix) -> Matrix:
-        """Correlation of cells' errors, from their similarity by kind and squared distances."""
-        near = np.exp(-squared / (2.0 * self.length_scale**2))
-        shared: Matrix = self.network + kinds * (self.kind + self.near * near)
-        np.fill_diagonal(shared, 1.0)
-        return shared
-
-    def spreads(self, priors: Sequence[CellPrior]) -> Matrix:
-        factors = [1.0 if f.trusted else self.untrusted_factor for f in priors]
-        return np.array([f.spread_share for f in priors], dtype=float) * factors
-
-
-def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
-    """Cosine between the cells' shares of time by kind of operator, 0..1."""
-    names = {name: i for i, name in enumerate(sorted({k for f in priors for k, _ in f.kinds}))}
-    profile = np.zeros((len(priors), max(len(names), 1)))
-    for row, prior in enumerate(priors):
-        for name, share in prior.kinds:
-            profile[row, names[name]] += share
-    norms = np.linalg.norm(profile, axis=1, keepdims=True)
-    unit = profile / np.where(norms > 0, norms, 1.0)
-    return np.asarray(unit @ unit.T)
-
-
-def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
-    """Squared distance between the cells' shapes, in octaves² per coordinate; 0 without any."""
-    width = max((len(f.coordinates) for f in priors), default=0)
-    if width == 0:
-        return np.zeros((len(priors), len(priors)))
-    none = (math.nan,) * width
-    coordinates = np.array([f.coordinates if len(f.coordinates) == width else none for f in priors])
-    difference = coordinates[:, None, :] - coordinates[None, :, :]
-    squared = np.mean(difference**2, axis=2)
-    return np.asarray(np.where(np.isnan(squared), np.inf, squared))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +82,6 @@ class ErrorPosterior:
     """
 
     priors: tuple[CellPrior, ...]
-    correlation: Correlation
     measured: Mapping[int, tuple[float, float]]
     prior_covariance: Matrix
     mean: Matrix
@@ -152,23 +92,19 @@ class ErrorPosterior:
     def start(
         cls,
         priors: Sequence[CellPrior],
-        correlation: Correlation | None = None,
+        shared_share: float = SHARED,
         block: Block | None = None,
     ) -> ErrorPosterior:
-        chosen = correlation or Correlation()
-        spread = chosen.spreads(priors)
+        spread = np.array([f.spread_share for f in priors], dtype=float)
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
-        alike = kind_similarity(priors), squared_distances(priors)
-        shared = chosen.inflation * chosen.between(*alike)
+        shared = np.full((len(priors), len(priors)), shared_share)
         shared[exact, :] = shared[:, exact] = 0.0
-        shared[exact, exact] = 1.0
+        np.fill_diagonal(shared, 1.0)
         prior_covariance = shared * np.outer(spread, spread)
         if block is not None:
             prior_covariance[block[0], :] = prior_covariance[:, block[0]] = 0.0
             prior_covariance[np.ix_(block[0], block[0])] = block[1]
-        return cls(
-            tuple(priors), chosen, {}, prior_covariance, np.zeros(len(priors)), prior_covariance
-        )
+        return cls(tuple(priors), {}, prior_covariance, np.zeros(len(priors)), prior_covariance)
 
     def observe(self, measured: Mapping[int, tuple[float, float]]) -> ErrorPosterior:
         known = {**self.measured, **measured}
@@ -185,8 +121,7 @@ class ErrorPosterior:
             gain[seen] = np.eye(len(seen))  # a measured cell takes what was measured
             mean = np.asarray(gain @ ratios)
             surprise = float(ratios @ np.linalg.solve(observed, ratios))
-            degrees = self.correlation.degrees
-            factor = (degrees + surprise) / (degrees + len(seen))
+            factor = (DEGREES + surprise) / (DEGREES + len(seen))
             kept = np.eye(len(self.priors))
             kept[:, seen] -= gain
             # What is surprising are the predictions: the noise is as it was stated.

@@ -126,6 +126,4 @@ def _machine_composition(data: TargetData) -> Composition:
         return machine.machine_composition(networks, overhead_us, lent)
 
     besides = None if lent is None else lent.to_json()
-    own = data.cached("composition", Composition, fitted, besides)
-    trained = _trained_composition(data)
-    return own if trained is None else replace(own, correlation=trained.correlation)
+    return data.cached("composition", Composition, fitted, besides)

@@ -207,8 +207,7 @@ def pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
         if (other := known.get(h)) is not None and other.latency_us is not None:
             us, spread = measured[h]
             noise = math.hypot(spread, other.spread_share, LEAST_NOISE_SHARE)
-            kinds, _ = source.describe(texts[h])
-            pairs.append(Pair(kinds, math.log(us / other.latency_us), noise))
+            pairs.append(Pair(source.kinds_of(texts[h]), math.log(us / other.latency_us), noise))
     return pairs
 
 
@@ -236,7 +235,7 @@ def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
         uses_us = [count * each_us[h] for h, count in cells]
         sum_us, shares = math.fsum(uses_us), defaultdict[str, float](float)
         for text, us in zip(network.texts, uses_us, strict=True):
-            for kind, share in source.describe(text)[0]:
+            for kind, share in source.kinds_of(text):
                 shares[kind] += share * us / sum_us
         ratio = network.latency_us / composition.latency_us(sum_us)
         pairs.append(Pair(tuple(sorted(shares.items())), math.log(ratio), noise))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hybridlat.estimate.compose.posterior import Matrix
 
 Kinds = Sequence[tuple[str, float]]
-"""A cell's kinds of kernel, each with its share of the cell's work (`source.describe`)."""
+"""A cell's kinds of kernel, each with its share of the cell's work (`source.kinds_of`)."""
 LARGE_SHARE = 0.05
 """Of a network's time: twice as slow, such a kind makes the network 5 % slower."""
 ENOUGH = 0.5

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation
+from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
@@ -20,7 +20,7 @@ from hybridlat.model.geometry import Geometry, View, geometry, start_us
 from hybridlat.schema.structure import CellPrediction, LatencySource, OriginCode
 from hybridlat.schema.target import Device
 
-SHARED = 0.95
+SHARED_ELSEWHERE = 0.95
 """Part of a cell's error variance that it shares with all other cells of its network, where what
 predicts it is no model of its target."""
 UNKNOWN_SPREAD = 0.5
@@ -128,12 +128,14 @@ class NetworkLaw:
         whole = (float(uses_us @ spreads) + self.beside_us * self.spread_share) / total_us
         # What the cells' errors come to in the posterior; the rest of the width is none of theirs.
         parts = uses_us / total_us * spreads
-        cells_variance = SHARED * parts.sum() ** 2 + (1 - SHARED) * float(parts @ parts)
+        cells_variance = SHARED_ELSEWHERE * parts.sum() ** 2 + (1 - SHARED_ELSEWHERE) * float(
+            parts @ parts
+        )
         return Composition(
             overhead_us=self.beside_us,
             confidence=cells.confidence,
             residual_share=math.sqrt(max(whole**2 - cells_variance, 0.0)),
-            correlation=Correlation(network=SHARED, kind=0.0, near=0.0),
+            shared_share=SHARED_ELSEWHERE,
             quantiles=((0.0, normal_quantile(cells.confidence)),),
             levels=tuple(zip(CALIBRATED_AT, self.reaches, strict=bool(self.reaches))),
         )
@@ -214,18 +216,13 @@ def work_bytes(cells: Geometry) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=65_536)
-def describe(text: str) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...]]:
-    """(kinds, place) of a cell: shares of its work by kind of kernel, and its shape in octaves.
-
-    The place is the mean, weighted by work, of log2 of input channels, output channels, output
-    height and taps.
-    """
+def kinds_of(text: str) -> tuple[tuple[str, float], ...]:
+    """Shares of a cell's work by kind of kernel."""
     cells = geometry([text])
-    names = ("op", "kind", "c_in", "c_out", "h_out", "k_h", "k_w", "groups")
-    op, kind, c_in, c_out, h_out, k_h, k_w, groups = map(cells.column, names)
+    names = ("op", "kind", "c_in", "k_h", "k_w", "groups")
+    op, kind, c_in, k_h, k_w, groups = map(cells.column, names)
     works = work_bytes(cells)
     shares = works / math.fsum(works)
-    sizes = np.array([c_in, c_out, h_out, k_h * k_w])
     kinds: dict[str, float] = {}
     for i, share in enumerate(shares.tolist()):
         name = cells.ops[int(op[i])]
@@ -235,17 +232,12 @@ def describe(text: str) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...
             else:
                 name += " 1x1" if k_h[i] * k_w[i] == 1 else " kxk"
         kinds[name] = kinds.get(name, 0.0) + share
-    place: list[float] = (np.log2(np.maximum(sizes, 1.0)) @ shares).tolist()
-    return tuple(sorted(kinds.items())), tuple(place)
+    return tuple(sorted(kinds.items()))
 
 
 @lru_cache(maxsize=16_384)
 def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> CellPrior:
     """A cell with this latency, as the gate works on it."""
-    kinds, coordinates = describe(text)
-    if latency.latency_us is not None:
-        # Errors of a cell of a few µs and of one of some ms have different causes: one more axis.
-        coordinates = (*coordinates, math.log2(max(latency.latency_us, 1e-3)))
     return CellPrior(
         signature=signature,
         count=count,
@@ -254,7 +246,6 @@ def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> Cel
         trusted=latency.trusted and latency.latency_us is not None,
         source=latency.source if latency.latency_us is not None else "unsupported",
         cost_s=0.0 if latency.source == "measured" else measuring_cost_s(latency.latency_us),
-        kinds=kinds,
-        coordinates=coordinates,
+        kinds=kinds_of(text),
         reason=latency.reason,
     )
