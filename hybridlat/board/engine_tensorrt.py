@@ -24,7 +24,7 @@ _BITS = {
 class Loaded(object):
     """One execution context with its own input and output buffers."""
 
-    def __init__(self, trt: Any, cuda: Cuda, engine: Any, any_layout: bool = False) -> None:
+    def __init__(self, trt: Any, cuda: Cuda, engine: Any) -> None:
         self.engine = engine
         self._cuda = cuda
         self._context = engine.create_execution_context()
@@ -33,13 +33,11 @@ class Loaded(object):
         for i in range(engine.num_io_tensors):
             name = engine.get_tensor_name(i)
             kind = engine.get_tensor_dtype(name).name
-            packed = engine.get_tensor_vectorized_dim(name) if any_layout else -1
             count = 1
-            for axis, dim in enumerate(engine.get_tensor_shape(name)):
+            for dim in engine.get_tensor_shape(name):
                 if dim < 0:
                     raise EngineError("the shape of %r is not static" % name)
-                width = engine.get_tensor_components_per_element(name) if axis == packed else 1
-                count *= -(-dim // width) * width
+                count *= dim
             size = (count * _BITS[kind] + 7) // 8
             address = cuda.allocate(size)
             if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
@@ -63,8 +61,8 @@ class TensorRtEngine(Engine):
 
     name = "tensorrt"
 
-    def __init__(self, timing_cache: str, any_layout: bool) -> None:
-        self._builder = EngineBuilder(timing_cache, any_layout)
+    def __init__(self, timing_cache: str) -> None:
+        self._builder = EngineBuilder(timing_cache)
         self.version = self._builder.version
         self._about = open_cuda().describe()
         self._sensors = Sensors(self._about.get("pci_bus", ""))
@@ -82,13 +80,13 @@ class TensorRtEngine(Engine):
     def build(
         self, key: str, path: str, typed_path: str, precision: str, copies: int, alone: bool
     ) -> Dict[str, Any]:
-        plan = self._builder.build(path, precision, typed_path, is_part=alone)
+        plan = self._builder.build(path, precision, typed_path)
         self.drop(key)
         cuda = open_cuda()
         try:
             engines = [self._builder.load(plan) for _ in range(max(1, copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
-            load = partial(Loaded, self._builder.trt, cuda, any_layout=self._builder.any_layout)
+            load = partial(Loaded, self._builder.trt, cuda)
             loaded = [load(e) for e in engines for _ in range(contexts)]
             model = _make_graph(cuda, loaded, alone)
         except EngineError:
@@ -171,8 +169,7 @@ def _noise(kind: str, size: int) -> bytes:
 
 
 def open_engine(options: Dict[str, str]) -> Engine:
-    """TensorRT with the options ``timing_cache``, a file, and ``layouts``, linear or any."""
-    layouts = options.get("layouts", "linear")
-    if layouts not in ("linear", "any"):
-        raise NoDevice("layouts=%s is no choice: linear or any" % layouts)
-    return TensorRtEngine(options.get("timing_cache", ""), layouts == "any")
+    """TensorRT with its only option, the file ``timing_cache``."""
+    for name in sorted(set(options) - {"timing_cache"}):
+        raise NoDevice("%s is no option of TensorRT: timing_cache is" % name)
+    return TensorRtEngine(options.get("timing_cache", ""))

@@ -56,12 +56,9 @@ def external_libraries() -> Dict[str, bool]:
 
 
 class EngineBuilder(object):
-    """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``.
+    """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``."""
 
-    ``any_layout``: what a part of a network reads and makes may lie in memory as kernels like it.
-    """
-
-    def __init__(self, timing_cache: str = "", any_layout: bool = False) -> None:
+    def __init__(self, timing_cache: str = "") -> None:
         self.trt = trt = import_tensorrt()
         self.full_version = str(trt.__version__)
         self.version = ".".join(self.full_version.split(".")[:2])
@@ -70,7 +67,6 @@ class EngineBuilder(object):
                 "TensorRT %s has no named tensors (8.5 and later do): use run.sh with trtexec"
                 % self.full_version
             )
-        self.any_layout = any_layout
         self._cache_path = timing_cache
         self._cache = b""
         if os.path.exists(timing_cache):
@@ -104,18 +100,14 @@ class EngineBuilder(object):
     def settings(self) -> Dict[str, str]:
         """What decides which kernels an engine gets, for the record."""
         real = [name for name, there in sorted(self._libraries.items()) if there]
-        layouts = {"layouts": "any"} if self.any_layout else {}
         return {
-            **layouts,
             "tensorrt": self.full_version,
             "external_tactics": ",".join(real) or "none",
             "workspace_bytes": str(_WORKSPACE_BYTES),
             "aux_streams": "0",
         }
 
-    def build(
-        self, path: str, precision: str, typed_path: str = "", is_part: bool = False
-    ) -> bytes:
+    def build(self, path: str, precision: str, typed_path: str = "") -> bytes:
         """The engine of a model, or of the same one typed, for a precision: fp32 may use TF32."""
         trt = self.trt
         del self._errors[:]
@@ -134,8 +126,6 @@ class EngineBuilder(object):
         if not parser.parse_from_file(typed_path if typed else path):
             messages = [parser.get_error(i).desc() for i in range(parser.num_errors)]
             raise self._error("cannot read the model", messages)
-        if is_part and self.any_layout:
-            self._free_layouts(network, precision, typed)
         config = self._configure(builder, precision, None if typed else flag)
         self._set_timing_cache(config)
         plan = builder.build_serialized_network(network, config)
@@ -143,22 +133,6 @@ class EngineBuilder(object):
             raise self._error("could not build the model", self._errors[-3:])
         self._keep_cache(config.get_timing_cache())
         return bytes(plan)
-
-    def _free_layouts(self, network: Any, precision: str, typed: bool) -> None:
-        """Let maps come and go in half precision and channels last, as inside a network."""
-        trt = self.trt
-        layouts = ("LINEAR", "HWC8" if precision == "fp16" else "HWC")
-        mask = 0
-        for layout in layouts:
-            mask |= 1 << int(getattr(trt.TensorFormat, layout))
-        tensors = [network.get_input(i) for i in range(network.num_inputs)]
-        tensors += [network.get_output(i) for i in range(network.num_outputs)]
-        numbers = (trt.DataType.FLOAT, trt.DataType.HALF)
-        for tensor in tensors:
-            if tensor.dtype in numbers and len(tensor.shape) == 4:
-                if precision == "fp16" and not typed:
-                    tensor.dtype = trt.DataType.HALF
-                tensor.allowed_formats = mask
 
     def _network_flags(self, typed: bool) -> int:
         trt = self.trt

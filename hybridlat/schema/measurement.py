@@ -204,11 +204,6 @@ def facts_of_note(note: object) -> dict[str, Any]:
     return {"launch": None, "copies": None, "suspect": False, **known}
 
 
-def has_any_layout(environment: Mapping[str, str]) -> bool:
-    """Whether the engine chose how the maps of a record's cell lie in memory."""
-    return '"layouts": "any"' in environment.get("settings", "")
-
-
 BUSY_LOAD_SHARE = 0.5
 """Other tasks that run or wait, per core that one thread leaves, above which a machine is busy."""
 BUSY_STEAL_SHARE = 0.05

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hybridlat.errors import StoreError
-from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, has_any_layout, id_of
-from hybridlat.schema.shown import count_text
+from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, id_of
 from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
@@ -130,28 +129,10 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         records, breakdowns = imported.measurements, imported.breakdowns
         for problem in (doubt for record in records for doubt in integrity.doubts(record)):
             raise StoreError(f"the store takes no record in which {problem}")
-        self._refuse_two_layouts(records)
         new_texts = self.add_signatures(imported.signatures)
         new = sum(map(self.add, batches(records, BATCH)))
         new_breakdowns = sum(map(self.add_breakdowns, batches(breakdowns, BATCH)))
         return ImportCounts(new_texts, new, new_breakdowns, len(records) + len(breakdowns))
-
-    def _refuse_two_layouts(self, records: Iterable[Measurement]) -> None:
-        """StoreError for cells in linear layouts and in any: a look-up cannot tell them apart."""
-        ways: dict[tuple[Target, str], set[bool]] = {}
-        for new in records:
-            if new.kind == "cell" and "settings" in new.environment:  # else no layout is chosen
-                key = new.target, new.signature
-                if key not in ways:
-                    known = self.measurements(new.target, "cell", new.signature)
-                    ways[key] = {has_any_layout(one.environment) for one in known}
-                ways[key].add(has_any_layout(new.environment))
-        if mixed := [target for (target, _), both in ways.items() if len(both) > 1]:
-            raise StoreError(
-                f"{count_text(len(mixed), 'cell')} of {mixed[0]} would have latencies in linear "
-                "layouts and with layouts=any: keep each kind in a store of its own (--store), and "
-                "only the results file of that kind in the plan's folder"
-            )
 
     def forget(
         self,

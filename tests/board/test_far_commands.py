@@ -1,12 +1,7 @@
 """The commands that measure: on this machine's GPU, on a board by ``--host``, by a plan."""
 
 import ctypes
-import json
-import os
 import shlex
-import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +13,6 @@ from hybridlat.engines.tensorrt import session as tensorrt
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.board import fake_tensorrt
-from tests.board.conftest import quick
 from tests.cli.shell import call
 from tests.networks import ROOT, stem
 
@@ -85,37 +79,6 @@ def test_without_a_driver_one_sentence_says_so(net: Path) -> None:
     assert document["to_measure"]
     assert not any(why in text for text in document["warnings"])  # an H100 stands elsewhere
     assert ["--network" in one["fix"] for one in document["remarks"] if "--host" in str(one)] == [1]
-
-
-def test_a_plan_is_run_with_either_layouts_and_each_is_imported_alone(
-    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
-    folder, target = tmp_path / "campaign", "h100/tensorrt-8.6/fp16"
-    call("plan", str(net), "--target", target, "-o", str(folder))
-    quick(folder)
-    (tmp_path / "python").mkdir()
-    (tmp_path / "python" / "sitecustomize.py").write_text(FAKE)
-    run = [sys.executable, str(folder / "worker.py"), "run", "--time-limit", "8m"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "python")}
-    for more in ([], ["--option", "layouts=any", "--results", "results-any.jsonl"]):
-        done = subprocess.run([*run, *more], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    call("import", str(folder), "--store", f"{tmp_path}/s.db", code=2)  # a look-up would mix both
-    (folder / "results-any.jsonl").rename(tmp_path / "any.jsonl")
-    boards = set[str]()
-    for layouts in (None, "any"):
-        store = f"{tmp_path}/{layouts}.db"
-        document = call("import", str(folder), "--store", store, "--json").body
-        assert document["targets"] == [target] and document["new"] == document["records"] > 1
-        with Store(store) as opened:
-            records = list(opened.measurements())
-        settings = [json.loads(record.environment["settings"]) for record in records]
-        assert {each.get("layouts") for each in settings} == {layouts}
-        assert all(record.latency_us for record in records)
-        boards |= {record.environment["board_id"] for record in records}
-        shutil.copy(tmp_path / "any.jsonl", folder / "results.jsonl")
-    assert len(boards) == 2
 
 
 TARGET = "orin-agx/tensorrt/fp16"

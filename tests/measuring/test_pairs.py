@@ -1,6 +1,5 @@
 """Cells behind their predecessors and by plans: the same latencies, each measured once."""
 
-import json
 import math
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.errors import MeasurementError, StoreError
+from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
@@ -61,35 +60,6 @@ def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
     draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
     with Store(tmp_path / "s.db") as store:
         assert measure_draft(draft, TARGET, store, run)
-
-
-def test_a_store_takes_cells_in_one_kind_of_layout(tmp_path: Path) -> None:
-    folder, results = worked_plan(tmp_path, rounds=1)
-    first, *rest = results.read_text().splitlines(keepends=True)
-
-    def lay(**layouts: str) -> None:
-        header = json.loads(first)
-        header["board"]["settings"] = json.dumps({"tensorrt": "8.6.0", **layouts})
-        results.write_text("".join([json.dumps(header) + "\n", *rest]))
-
-    refused = pytest.raises(StoreError, match=r"cells? of .* layouts and with layouts=any")
-    with Store(tmp_path / "s.db") as store, Store("sqlite://") as other:
-        lay()
-        _, new = import_results(folder, store)
-        assert new and import_results(folder, store)[1] == 0
-        lay(layouts="any")
-        with refused:
-            import_results(folder, store)
-        import_results(folder, other)
-        (pack,) = store.export(tmp_path / "packs")
-        lay()
-        with refused:
-            other.import_(pack)
-        (folder / "results-any.jsonl").write_text(results.read_text())
-        lay(layouts="any")
-        with refused:
-            import_results(folder, Store("sqlite://"))
-        assert len(list(store.measurements())) == new
 
 
 def test_a_visit_counts_once_in_copies_of_a_results_file(tmp_path: Path) -> None:
