@@ -23,14 +23,7 @@ from hybridlat.errors import MeasurementError
 from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
-from hybridlat.measuring.statistics import (
-    flicker_share,
-    level_us,
-    now,
-    record_of,
-    usual_us,
-    without_outliers,
-)
+from hybridlat.measuring.statistics import flicker_share, level_us, now, record_of, usual_us
 from hybridlat.measuring.visiting import VisitResult, VisitTask
 from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
 from hybridlat.schema.wire import decode_or_none
@@ -225,8 +218,7 @@ class _Run:
             if self.visits[key]:
                 visits = _visits(self.visits[key], reference_us)
                 own_us = overhead_us if job.has_overhead else 0.0
-                counted = visits if job.predecessor is not None else without_outliers(visits)
-                records.append(record_of(subject, visits, own_us, flicker, counted))
+                records.append(record_of(subject, visits, own_us, flicker))
             elif not may_recover:
                 records.append(structs.replace(subject, failure=failure))
             elif failure:

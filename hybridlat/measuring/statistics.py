@@ -29,9 +29,6 @@ USUAL_QUANTILE = 0.3
 FLOOR_US = 0.05
 SINGLE_VISIT_SPREAD = 0.05
 _MOST_SPREAD = 10.0
-# A process that is so far from the others was disturbed for all of its life.
-OUTLIER_SHARE = 0.15
-_LEAST_PROCESSES = 3  # of two that differ none is known to be right
 _OF_FLICKER, _FLICKER_DEGREES = 1.15, 2.0
 """A visit errs by so much of its run's flicker, which counts as so many degrees of freedom. By the
 moments of ln(variance) of visits in one run of the shipped CPU's records (Smyth, "Linear models and
@@ -97,18 +94,6 @@ def _level(visit: Visit) -> float:
     return level_us(visit.samples_us) / visit.drift
 
 
-def without_outliers(visits: Sequence[Visit]) -> list[Visit]:
-    """The visits of processes near the median process, where most are; else all of them."""
-    middles = {p: statistics.median(levels) for p, levels in _levels_by_process(visits).items()}
-    if len(middles) < _LEAST_PROCESSES:
-        return list(visits)
-    usual = statistics.median(middles.values())
-    near = {p for p, level in middles.items() if abs(level - usual) <= OUTLIER_SHARE * abs(usual)}
-    if 2 * len(near) <= len(middles):
-        return list(visits)
-    return [visit for visit in visits if visit.process in near]
-
-
 def _levels_by_process(visits: Sequence[Visit]) -> dict[int, list[float]]:
     by_process: dict[int, list[float]] = {}
     for visit in visits:
@@ -159,10 +144,9 @@ def record_of(
     visits: Sequence[Visit],
     overhead_us: float = 0.0,
     flicker: float = 0.0,
-    counted: Sequence[Visit] | None = None,
 ) -> Measurement:
-    """The record of visits, with the latency of the ``counted`` ones; ``subject`` has all else."""
-    result = combine(visits if counted is None else counted, overhead_us, flicker)
+    """The record of visits, with the latency that they show; ``subject`` has all else."""
+    result = combine(visits, overhead_us, flicker)
     # On a busy machine all may be slow alike.
     least = measurement.BUSY_SPREAD_SHARE if measurement.was_busy(subject.environment) else 0.0
     return structs.replace(
