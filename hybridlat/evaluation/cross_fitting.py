@@ -75,17 +75,15 @@ def device_of(target: Target, store: Store) -> Device:
     return device or device_sheets.of_target(target)
 
 
-def fit_without(
-    dataset: Dataset, forbidden: Collection[str], config: FitConfig, *, plainly: bool = False
-) -> CellModel:
-    """A model of all recorded cells but the forbidden ones; ``plainly``, each counts as exact."""
+def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
+    """A model of all recorded cells but the forbidden ones."""
     groups = dataset.groups()
     chosen = [(groups[h], cell) for h, cell in sorted(dataset.cells.items()) if h not in forbidden]
     latencies_us = np.array([cell.latency_us for _, cell in chosen])
     texts = [cell.text for _, cell in chosen]
-    noise = None if plainly else [cell.spread_share for _, cell in chosen]
+    noise = [cell.spread_share for _, cell in chosen]
     groups_of = [group for group, _ in chosen]
-    return fit.fit_model(texts, latencies_us, groups_of, config, noise, is_judged=not plainly)
+    return fit.fit_model(texts, latencies_us, groups_of, config, noise)
 
 
 def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldOutNetwork:
@@ -103,14 +101,13 @@ def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldO
 class CrossFitted:
     """A model per fold that has not seen the fold's networks, and what it says of them.
 
-    ``predict_ms`` is what a network's cells take, in the mean; ``of_all`` a plain model of all.
+    ``predict_ms`` is what a network's cells take, in the mean.
     """
 
     folds: Mapping[int, tuple[WholeNetwork, ...]]
     models: Mapping[int, CellModel]
     held_out: Mapping[str, HeldOutNetwork]
     predict_ms: float
-    of_all: CellModel | None = None
 
     def others(self, fold: int) -> list[HeldOutNetwork]:
         """The networks of all other folds, each judged by the model that has not seen it."""
@@ -125,12 +122,10 @@ def cross_fit(
     fold_of: Mapping[str, int],
     also_forbidden: Collection[str] = (),
     on_message: OnMessage = silent,
-    plainly: bool = False,
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
     ``fold_of`` is the fold of each network by name; ``on_message`` gets a line for every model.
-    ``plainly`` another is fitted of all cells.
     """
     numbers = sorted({fold_of[n.name] for n in networks})
     folds = {k: tuple(n for n in networks if fold_of[n.name] == k) for k in numbers}
@@ -142,23 +137,19 @@ def cross_fit(
             unseen = f"{len(members)} networks that it has not seen ({done} of {len(networks)})"
             on_message(f"{dataset.target}: model {number} of {len(folds)}, for {unseen}")
             yield dataset, members, dataset.forbidden(members) | set(also_forbidden), config
-        if plainly:  # beside the folds: later, one worker would wait for it
-            on_message(f"{dataset.target}: a plain model of all {len(dataset.cells):,} cells")
-            yield dataset, (), (), config
 
     fitted = list(at_once(_fit_fold, calls()))
-    of_all = fitted.pop()[0] if plainly else None
     models = {fold: model for fold, (model, _, _) in zip(folds, fitted, strict=True)}
     by_name = {n.name: n for _, members, _ in fitted for n in members}
     predict_ms = 1e3 * math.fsum(spent for _, _, spent in fitted) / max(len(by_name), 1)
-    return CrossFitted(folds, models, by_name, predict_ms, of_all)
+    return CrossFitted(folds, models, by_name, predict_ms)
 
 
 def _fit_fold(
     dataset: Dataset, members: Sequence[WholeNetwork], forbidden: Collection[str], config: FitConfig
 ) -> tuple[CellModel, list[HeldOutNetwork], float]:
     """In a worker, perhaps: a fold's model, its networks as that model states them, seconds."""
-    model = fit_without(dataset, forbidden, config, plainly=not members)
+    model = fit_without(dataset, forbidden, config)
     began = time.perf_counter()
     networks = [held_out(model, dataset, network) for network in members]
     return model, networks, time.perf_counter() - began

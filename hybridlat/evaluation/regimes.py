@@ -48,7 +48,6 @@ from hybridlat.evaluation.metrics import (
 )
 from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
-from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.fit import FitConfig
@@ -77,8 +76,7 @@ def evaluate_networks(
         f"{dataset.target}: fitting {FOLDS} models, {len(networks)} networks held out in turn"
     )
     fold_of = even_folds(n.name for n in networks)
-    plainly = ModelOnly.name in names
-    fitted = cross_fit(dataset, networks, config, fold_of, (), on_message, plainly)
+    fitted = cross_fit(dataset, networks, config, fold_of, (), on_message)
     calls = ((fitted.others(fold), config.confidence) for fold in fitted.folds)
     compositions = zip(fitted.folds.values(), at_once(fit_composition, calls), strict=True)
     pairs = [(fitted.held_out[n.name], made) for members, made in compositions for n in members]
@@ -155,8 +153,7 @@ def _contest(
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
     everything = np.arange(len(position))
-    every, of_all = range(len(networks)), fitted.of_all
-    splits.insert(0, Split(everything, every, {_MEASURED: None}, config.seed, own=of_all))
+    splits.insert(0, Split(everything, range(len(networks)), {_MEASURED: None}, config.seed))
     return Contest(problem, costs_s, networks, splits)
 
 

@@ -64,7 +64,6 @@ def fit_model(
     groups: Sequence[str],
     config: FitConfig,
     noise_shares: Sequence[float] | Array | None = None,
-    is_judged: bool = True,
 ) -> CellModel:
     """A model of one target from measured cells; the same input gives the same model.
 
@@ -72,8 +71,8 @@ def fit_model(
     each was met in (any constant or unique name where there is none), which no two folds of the
     inner cross-validation share. Where groups hold several rows, the relative error of sums is to
     be small; else that of single cells. By ``noise_shares``, the latencies' relative standard
-    errors, noisy rows weigh less. Where no interval ``is_judged``, those of many rows may be much
-    too wide. Raises InputError for fewer than 20 usable rows, MissingExtra without scikit-learn.
+    errors, noisy rows weigh less. Raises InputError for fewer than 20 usable rows, MissingExtra
+    without scikit-learn.
     """
     check_installed()
     truth = np.asarray(latencies_us, float)
@@ -89,7 +88,7 @@ def fit_model(
     names = [groups[i] for i in usable]
     cells = geometry([texts[i] for i in usable])
     fit = _Fit(cells, truth[usable], make_folds(names, config.seed), trust, config)
-    return fit.model(not 1 < len(set(names)) < len(names), is_judged)
+    return fit.model(not 1 < len(set(names)) < len(names))
 
 
 def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
@@ -183,15 +182,13 @@ class _Fit:
             kernel_us = self._shared_out(_out_of_fold(self.fold, rough, self.rows))
         return kernel_us
 
-    def model(self, for_cells: bool, is_judged: bool) -> CellModel:
+    def model(self, for_cells: bool) -> CellModel:
         """Fit the parts, out of fold for their shares and the intervals, then on all rows."""
         cells, config, fold, table = self.cells, self.config, self.fold, self.table
         rows, every, smooths = table.rows, np.ones(len(fold), bool), self.smooths
         smooth = _out_of_fold(fold, self._gp_mean, rows) if smooths else np.zeros(len(rows))
         table = table.with_last(smooth) if smooths else table
-        boosted = np.zeros(len(rows))
-        if smooths or is_judged or for_cells:
-            boosted = _out_of_fold(fold, lambda taken: self._boosted(table, taken), table.rows)
+        boosted = _out_of_fold(fold, lambda taken: self._boosted(table, taken), table.rows)
         candidates = np.stack([smooth, boosted], axis=1)
         share = _best_share(candidates, self.values, self.trust) if smooths else 0.0
         # Kernels and cells as they are predicted out of fold.
