@@ -84,7 +84,7 @@ def recommend(
                 sessions.append((session, partitions[rules]))
         foresee(
             [
-                (law, cells_of(partition, confidence, opened.network))
+                (law, cells_of(partition, opened.network))
                 for session, partition in sessions
                 if (law := family_law(session.data))
             ]

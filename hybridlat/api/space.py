@@ -74,7 +74,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
             cells.setdefault((position, name), example.cells.get(position, {}))
     copied = partial(copied_bytes, examples[0].opened.network())
     of_cells = tuple(counts), tuple([texts[h] for h in counts]), tuple(counts.values())
-    belief = prior_belief(data, NetworkCells(*of_cells, options.confidence, copied))
+    belief = prior_belief(data, NetworkCells(*of_cells, copied), options.confidence)
     priors = belief.priors
     warnings = [w for example in examples for w in example.partition.warnings]
     return BlockSpace(

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
+from hybridlat.estimate.compose.composition import (
+    CALIBRATED_AT,
+    USUAL,
+    Composition,
+    NetworkInterval,
+)
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -41,7 +46,6 @@ SURE = 0.99
 """Confidence of the interval that two figures of one network must both lie in."""
 MOST_RATIO = 10.0
 """Estimates farther than this from the roofline, either way, are warned of."""
-_CONFIDENCE = 0.9  # of the estimate that a given latency is held against
 _FAR = 2.0  # times beyond an end of the interval
 _UNITS = 100.0  # units are a thousand apart, and estimates ten at most
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
@@ -78,7 +82,7 @@ class Request:
 
     @property
     def cells(self) -> NetworkCells:
-        return cells_of(self.partition, self.confidence, self.network)
+        return cells_of(self.partition, self.network)
 
     @cached_property
     def left_out(self) -> int:
@@ -112,16 +116,13 @@ def disagreement(
     return whole.latency_us / expected_us - 1
 
 
-def cells_of(
-    partition: Partition, confidence: float, network: Callable[[], Network]
-) -> NetworkCells:
+def cells_of(partition: Partition, network: Callable[[], Network]) -> NetworkCells:
     """A network as its cells, which sources of latencies answer for."""
     texts, counts = partition.texts, partition.counts
     return NetworkCells(
         tuple(counts),
         tuple([texts[signature] for signature in counts]),
         tuple(counts.values()),
-        confidence,
         lambda: copied_bytes(network()),
         lambda: partition.whole,
     )
@@ -188,6 +189,7 @@ class Belief:
 def prior_belief(
     data: TargetData,
     cells: NetworkCells,
+    confidence: float = USUAL,
     can_measure: bool = False,
     whole: WholeLatency | None = None,
 ) -> Belief:
@@ -196,7 +198,7 @@ def prior_belief(
     ``whole`` is the network as it was measured on this target.
     """
     priors = cell_priors(data, cells, can_measure, whole)
-    composition = composition_for(data, priors, cells.confidence)
+    composition = composition_for(data, priors, confidence)
     posterior = composition.start(priors.cells, priors.block)
     return Belief(priors, composition, posterior, priors.failures)
 
@@ -204,7 +206,7 @@ def prior_belief(
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
     """The target's own constants and width, else those of the source that answered for it."""
     if priors.composition is not None and target_composition.own_composition(data) is None:
-        return target_composition.on_this_machine(data, priors.composition)
+        return target_composition.on_this_machine(data, priors.composition).at(confidence)
     return target_composition.composition_of(data).at(confidence)
 
 
@@ -214,7 +216,7 @@ def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
     ``data`` must not know of the latency yet.
     """
     copied_bytes, hash_ = (lambda: one.copied_bytes), (lambda: one.signature)
-    cells = NetworkCells(one.cells, one.texts, one.counts, _CONFIDENCE, copied_bytes, hash_)
+    cells = NetworkCells(one.cells, one.texts, one.counts, copied_bytes, hash_)
     belief = prior_belief(data, cells)
     if not belief.posterior.complete or not 0 < belief.posterior.sum_us < math.inf:
         return ""

@@ -16,6 +16,7 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request, composition_for, prior_belief
 from hybridlat.estimate.compose import target_composition
+from hybridlat.estimate.compose.composition import USUAL
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -60,7 +61,8 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     whole, runs = _whole_network(request, data), request.partition.runs
-    belief = prior_belief(data, request.cells, request.measure is not None, whole)
+    can_measure = request.measure is not None
+    belief = prior_belief(data, request.cells, request.confidence, can_measure, whole)
     # Runs that were measured before they were cut into cells tell the sums of those.
     known, sums = data.known([run for run, _ in runs]), list[CellSum]()
     for run, of_run in runs:
@@ -243,7 +245,8 @@ def _load_while_measured(
 
 def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
     posterior, names = belief.posterior, request.file.facts.node_names
-    z, total_us = normal_quantile(request.confidence), posterior.sum_us
+    factor, total_us = belief.composition.interval_factor, posterior.sum_us
+    z = normal_quantile(USUAL) * factor(request.confidence) / factor(USUAL)
     uses_us = posterior.uses_us.tolist()
     deviations = np.sqrt(np.maximum(posterior.covariance.diagonal(), 0.0))
     factors = np.exp(np.minimum(z * deviations, 20.0)).tolist()

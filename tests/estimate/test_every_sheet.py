@@ -113,7 +113,7 @@ def cells(net: Path, engine: str, precision: str, batch: int = 1) -> NetworkCell
     signed = [sign(cell.network) for cell in cut(lower(read_network(net, batch), target))]
     counts, texts = Counter(one.hash for one in signed), {one.hash: one.text for one in signed}
     uses = tuple(counts.values())
-    return NetworkCells(tuple(counts), tuple(texts[h] for h in counts), uses, 0.9, lambda: 0.0)
+    return NetworkCells(tuple(counts), tuple(texts[h] for h in counts), uses, lambda: 0.0)
 
 
 @cache

@@ -43,7 +43,7 @@ def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> 
     b = Builder("net")
     network = b.network(b.relu(b.conv(b.input((1, 8, 16, 16)), 8)))
     signed = sign(network)
-    cells = NetworkCells((signed.hash,), (signed.text,), (1,), 0.9, lambda: 0.0)
+    cells = NetworkCells((signed.hash,), (signed.text,), (1,), lambda: 0.0)
     (guess,) = Roofline(device_sheets.load("l4"), "fp16").predict(cells, [0])
     assert guess is not None and guess.latency_us is not None and guess.latency_us > 4.0
     assert guess.spread_share > 0.5 and "guessed" in guess.reason

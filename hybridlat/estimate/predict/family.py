@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, USUAL
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, measured_networks
@@ -92,7 +92,7 @@ class Family(source.CellSource):
         return NetworkLaw(
             np.bincount(cell, one.kernel_us[:count], len(cells.texts)).tolist(),
             float(one.kernel_us[count:].sum()),
-            reach(cells.confidence) / normal_quantile(cells.confidence),
+            reach(USUAL) / normal_quantile(USUAL),
             reaches=tuple(map(reach, CALIBRATED_AT)),
             dispatch_us=observations.dispatch_us(table.classes, table.counts, self.task),
         )

@@ -153,7 +153,6 @@ class OtherTarget(source.CellSource):
             self._stated(there[h], here_us[i], spreads[i], i in unchecked) if h in there else None
             for i, h in enumerate(texts)
         ]
-        composed = composed.at(cells.confidence)
         terms = composed, covariance, known, whole is not None
         return NetworkLaw(here_us, composed.overhead_us, max(spreads), *terms)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, USUAL, Composition
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
@@ -66,13 +66,12 @@ class Origin:
 class NetworkCells:
     """The distinct cells of one network, their signature texts and ``counts``.
 
-    The rest is read when a source needs it. ``confidence`` is that of the estimate.
+    The rest is read when a source needs it.
     """
 
     signatures: tuple[str, ...]
     texts: tuple[str, ...]
     counts: tuple[int, ...]
-    confidence: float
     read_copied_bytes: Callable[[], float]
     read_hash: Callable[[], str] = str
     _laws: dict[int, NetworkLaw] = field(default_factory=dict)
@@ -133,10 +132,9 @@ class NetworkLaw:
         )
         return Composition(
             overhead_us=self.beside_us,
-            confidence=cells.confidence,
             residual_share=math.sqrt(max(whole**2 - cells_variance, 0.0)),
             shared_share=SHARED_ELSEWHERE,
-            quantiles=((0.0, normal_quantile(cells.confidence)),),
+            quantiles=((0.0, normal_quantile(USUAL)),),
             levels=tuple(zip(CALIBRATED_AT, self.reaches, strict=bool(self.reaches))),
         )
 
