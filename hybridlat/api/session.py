@@ -256,6 +256,7 @@ def estimate(
     """The estimate of a network; the call began at ``time.perf_counter()`` ``started``."""
     file, options, may_measure = opened.file, session.options, session.may_measure
     partition = partition or session.partition(opened)
+    sizes = _sizes(opened)
     request = Request(
         file,
         partition,
@@ -268,7 +269,8 @@ def estimate(
         started=started,
         network=opened.network,
         describe=describe,
-        sizes=_sizes(opened),
+        sizes=sizes,
+        bound=file.inputs(opened.batch, opened.shapes) if sizes else {},
         runtime=options.runtime,
     )
     with session.device_sheet(), steady_sums(alone=not may_measure):

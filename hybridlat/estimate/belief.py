@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ from hybridlat.schema.shown import latency_text
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile
+    from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
     from hybridlat.store.importers import ImportedRecords
 
@@ -59,7 +59,8 @@ class Request:
     Without ``measure`` nothing may be measured, and ``why_not`` says why; ``remeasure`` measures
     every cell. ``network`` reads the file's network; the call ``started`` at that
     ``time.perf_counter()``. ``describe`` adds the structure of cells. ``sizes`` are options of a
-    command that bind the file's sizes as here, ``runtime`` is the target's as the user wrote it.
+    command that bind the file's inputs as here, to the shapes ``bound``; ``runtime`` is the
+    target's as the user wrote it.
     """
 
     file: OnnxFile
@@ -74,6 +75,7 @@ class Request:
     describe: bool = False
     tolerance_given: bool = False
     sizes: str = ""
+    bound: Shapes = field(default_factory=dict)
     runtime: str = ""
 
     @property

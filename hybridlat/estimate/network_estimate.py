@@ -26,7 +26,6 @@ from hybridlat.estimate.predict.chain import device_of, family_law
 from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
-from hybridlat.graph.network import Shapes
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
@@ -218,12 +217,8 @@ def _model(data: TargetData, belief: Belief) -> str:
 
 def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str, str]:
     """How to measure the same with the engine's own tool."""
-    shapes: Shapes = {}
-    if request.sizes:
-        network = (request.partition.network or request.network)()
-        shapes = {name: network.types[name].shape for name in network.inputs}
     law = family_law(data) if is_predicted and data.target.engine == "tensorrt" else None
-    return check_of(data.target, request.file.path, shapes, law is None or law.task.graphs)
+    return check_of(data.target, request.file.path, request.bound, law is None or law.task.graphs)
 
 
 def _load_while_measured(

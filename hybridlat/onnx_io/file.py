@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hybridlat.onnx_io.parse import Parsed
 
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | OnnxFile"
 Recall: TypeAlias = "Callable[[str], FileFacts | None]"
 """What is known of the file whose bytes have this hash."""
 
@@ -83,6 +83,12 @@ class OnnxFile:
         with read.naming(self.name):
             return read.network_of(parsed, self.name, batch, shapes or {})
 
+    def inputs(self, batch: int | None = None, shapes: Shapes | None = None) -> Shapes:
+        """The shapes of the network's inputs, every size bound; NetworkError as ``network``."""
+        from hybridlat.onnx_io import read
+
+        return read.input_shapes(self.parsed, batch, shapes or {})
+
 
 def shipped_networks() -> Mapping[str, Path]:
     """The files of the networks that are shipped, by the names that stand for them."""
@@ -90,7 +96,12 @@ def shipped_networks() -> Mapping[str, Path]:
 
 
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
-    """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened."""
+    """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
+
+    What was loaded already stays as it is.
+    """
+    if isinstance(source, OnnxFile):
+        return source
     digest = ""
     model: bytes | onnx.ModelProto
     if isinstance(source, str | os.PathLike):

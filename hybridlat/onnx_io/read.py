@@ -198,6 +198,11 @@ def _network(
     return network
 
 
+def input_shapes(parsed: Parsed, batch: int | None, shapes: Shapes) -> Shapes:
+    """The shapes of the inputs, every size bound; NetworkError says what is wrong or missing."""
+    return {name: type_.shape for name, type_ in _bound(parsed, batch, shapes).inputs.items()}
+
+
 def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     model = parsed.frame
     infos = parsed.fed
