@@ -78,7 +78,8 @@ def logs(seed: int, folder: Path) -> None:
     predict, kept = Predictor.predict, dict[str, Any]()
 
     def once(self: Predictor, source: Any, **how: Any) -> Any:
-        key = f"{self.target} {self.sessions.first.data.is_replayed} {source} {how}"
+        name = getattr(source, "name", source)  # of a file that is loaded
+        key = f"{self.target} {self.sessions.first.data.is_replayed} {name} {how}"
         if key not in kept:
             with suppress(HybridlatError):
                 kept[key] = predict(self, source, **how)
@@ -98,9 +99,13 @@ def logs(seed: int, folder: Path) -> None:
             with Predictor(case.target, measure="never") as predictor:
                 answer = predictor.explain(case.network, measured)
             kinds = list(dict.fromkeys([answer.cause.kind, *(one.kind for one in answer.suspects)]))
-            rank = kinds.index(kind) + 1 if kind in kinds else 0
+            rank, tied = kinds.index(kind) + 1 if kind in kinds else 0, len(answer.tied)
+            named = {answer.cause.kind, *(one.kind for one in answer.tied[1:])}
             right[f"{way}: first"] += rank == 1
-            right[f"{way}: among two"] += rank in (1, 2)
+            right[f"{way}: named"] += kind in named
+            right[f"{way}: names"] += tied
+            right[f"{way}: one is named"] += tied == 1
+            right[f"{way}: one is named, rightly"] += tied == 1 and kind in named
             row.append(f"{rank} ({kinds[0]} {answer.suspects[0].probability:.0%})")
         lines.append(row)
     titles = titled("planted", "network", "circumstance", "number", "summary", "whole log")

@@ -36,6 +36,8 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
+    from hybridlat.onnx_io import Shapes
+
 PRIORS: Mapping[str, float] = shipped_table("explain")["priors"]
 _BATCHES = tuple(2**power for power in range(9))  # published tables go to 256
 _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 1024, 1280)
@@ -78,16 +80,20 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         run = Run(number_of(measured), own)
     if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
+    file = Item(source).opened(query, predictor.sessions.recall).file
 
     def predict(target: Target, query: Query, is_replayed: bool = False) -> Estimate:
         how: dict[str, Any] = {"batch": query.batch, "shapes": query.shapes}
         if target == predictor.target and not is_replayed:
-            result: Estimate = predictor.predict(source, describe=query.describe, **how)
+            result: Estimate = predictor.predict(file, describe=query.describe, **how)
             return result
-        with type(predictor)(target, store=predictor.store.url, measure="never") as other:
+        options: Any = {"store": predictor.store.url, "measure": "never"}
+        if target.device == predictor.target.device:
+            options["device"] = predictor.options.device
+        with type(predictor)(target, **options) as other:
             other.sessions.first.data.user_networks = predictor.sessions.first.data.user_networks
             other.sessions.first.data.is_replayed = is_replayed
-            result = other.predict(source, **how)
+            result = other.predict(file, **how)
             return result
 
     def case_of(one: Circumstance) -> _Case | None:
@@ -96,6 +102,9 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             case = _case(one.kind, one.text, predict(one.target, one.query, by_graph))
             return replace(case, latency_us=grown * case.latency_us, copied=one.work or 1.0)
         except HybridlatError:  # of a file that is fixed to its size: its latency grows with work
+            if one.kind == "threads":  # no one has measured so many: they save all, or nothing
+                ends = sorted((1.0, (own.threads or 1) / (one.target.threads or 1)))
+                return replace(base, kind=one.kind, text=one.text, factor=(ends[0], ends[1]))
             us, text = one.work * base.latency_us, f"{one.text} (by its work)"
             by_work = replace(base, kind=one.kind, text=text, latency_us=us, copied=one.work)
             return by_work if us and one.kind == "size" else None
@@ -109,7 +118,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         query = replace(query, shapes=run.log.shapes)
         estimate = predict(own, replace(query, describe=True))
     base = _case("as predicted", "as predicted", estimate)
-    for one in run.stated(own, query, _shapes(Item(source).opened(query))):
+    for one in run.stated(own, query, file.inputs(query.batch, query.shapes)):
         changed = case_of(one) or base
         stated.append(Stated(one.kind, one.text, changed.latency_us))
         if changed.text == one.text:
@@ -118,7 +127,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             grown *= changed.latency_us / base.latency_us
         base = replace(changed, kind="as predicted", text="as the log states", copied=1.0)
     called = run.log.names[0] if "" not in run.log.names else ""
-    if plain_name(called) not in ("", plain_name(Item(source).opened(query).file.label)):
+    if plain_name(called) not in ("", plain_name(file.label)):
         stated.append(Stated("network", f"of the network {called}", base.latency_us))
     if run.enqueue_us > base.latency_us:
         base = replace(base, latency_us=run.enqueue_us)
@@ -126,9 +135,10 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     if copies_us > _NOTED * run.gpu_us:
         text = f"{latency_text(copies_us)} of copies from and to the host"
         stated.append(Stated("host copies", text, base.latency_us + copies_us))
-    opened = Item(source).opened(query)
-    cases = [base, *_beside(base, estimate, opened, own.threads is None)]
-    for one in _circumstances(own, opened, query, run.gpu_us / base.latency_us):
+    opened = Opened(file, query.batch, query.shapes)
+    now, copied = file.inputs(query.batch, query.shapes), copied_bytes(opened.network())
+    cases = [base, *_beside(base, estimate, copied, own.threads is None)]
+    for one in _circumstances(own, opened, now, query, run.gpu_us / base.latency_us):
         same = (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes)
         if same and not one.is_replayed:
             continue
@@ -136,15 +146,15 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         if case and one.kind == "power mode":  # tables of modes have each its own constant
             agrees = (clock_hz(one.target) < clock_hz(own)) == (case.latency_us > base.latency_us)
             case = case if agrees and run.allows(one.target) else None
-        if case and (case.latency_us, case.log_sd) != (base.latency_us, base.log_sd):
+        if case and replace(case, kind=base.kind, text=base.text, copied=1.0) != base:
             cases.append(case)  # else it changes nothing
     if (refusal := run.log.objection) is not None:
         text = f"{refusal.reason} ({refusal.value})"
         cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
-    now, written = _shapes(opened), opened.file.parsed.input_sizes
+    written = file.parsed.input_sizes
     images = [(now.get(name, ()), (*sizes,)) for name, sizes in written.items() if len(sizes) > 2]
     fixed = {kind for kind, at in _AXES.items() if all(n[at] == w[at] for n, w in images)}
-    run = replace(run, copied_bytes=copied_bytes(opened.network()))
+    run = replace(run, copied_bytes=copied)
     suspects = _weighed(cases, run, fixed, normal_quantile(estimate.confidence))
     nothing = PRIORS["nothing"] / _ANY
     total = sum(one.probability for one in suspects) + nothing
@@ -183,13 +193,8 @@ def _case(kind: str, text: str, estimate: Estimate) -> _Case:
     return _Case(kind, text, estimate.latency_us, math.hypot(spread, _LEAST_SD))
 
 
-def _shapes(opened: Opened) -> dict[str, tuple[int, ...]]:
-    network = opened.network()
-    return {name: network.types[name].shape for name in network.inputs}
-
-
 def _circumstances(
-    target: Target, opened: Opened, query: Query, ratio: float
+    target: Target, opened: Opened, now: Shapes, query: Query, ratio: float
 ) -> Iterator[Circumstance]:
     if target.threads is None:
         for precision in ("fp32", "fp16", "int8"):
@@ -204,7 +209,6 @@ def _circumstances(
             text = f"with {count_text(threads, 'thread')}"
             yield Circumstance("threads", text, replace(target, threads=threads), query)
     low, high = ratio / 4, ratio * 10  # of work, that the latency may come of
-    now = _shapes(opened)
     batch = query.batch or next((shape[0] for shape in now.values() if shape), 1)
     for size in _BATCHES:
         if size != batch and low < size / batch < high:
@@ -223,13 +227,12 @@ def _circumstances(
                 yield Circumstance("size", f"at size {size}", target, sized, work)
 
 
-def _beside(base: _Case, estimate: Estimate, opened: Opened, is_gpu: bool) -> Iterator[_Case]:
+def _beside(base: _Case, estimate: Estimate, copied: float, is_gpu: bool) -> Iterator[_Case]:
     """What comes on top of the prediction: copies, launches, a lower clock, other programs."""
     for kind, text in (("busy", "another program beside it"), ("clock", "a lower clock")):
         yield from (replace(base, kind=kind, text=text, factor=(1.05, x)) for x in _SLOWER[kind])
     if is_gpu:
         kernels, us = sum(len(cell.ops) * cell.uses for cell in estimate.cells), base.latency_us
-        copied = copied_bytes(opened.network())
         pinned, pageable = (1 + (copied / rate + start_us) / us for rate, start_us in _COPIES)
         slowest = max(_HOST_LAUNCH_US * kernels / us, 1.01)
         text = "with copies from and to the host"

@@ -159,7 +159,8 @@ def image_shapes(opened: Opened, size: int) -> Mapping[str, tuple[int, ...]]:
         sides = [side or 1 for side in [*written][pixels]]
         if any(side * size % max(sides) for side in sides):
             raise InputError(f"{name} of {sides[0]}x{sides[1]} has no whole sides at size {size}")
-        bound = [opened.batch or written[0] or 1, *[each or 1 for each in written[1:]]]
+        first = (opened.shapes or {}).get(name, written)[0]
+        bound = [opened.batch or first or 1, *[each or 1 for each in written[1:]]]
         bound[pixels] = [side * size // max(sides) for side in sides]
         shapes[name] = tuple(bound)
     if not shapes:

@@ -23,7 +23,8 @@ from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import count_text, part_text, visible
 from hybridlat.schema.target import Target
 
-_LIKELY, _LIKELIER = 0.05, 0.5
+_LIKELY = 0.05
+_TELLS = math.sqrt(10)  # odds "not worth more than a bare mention" (Jeffreys, 1961, appendix B)
 _CHECKS: Mapping[str, Any] = shipped_table("explain")["checks"]
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
 _OF_CELL = ("signature", "ops", "nodes")
@@ -93,6 +94,12 @@ class Explanation:
         return self.stated[moved.index(max(moved))]
 
     @property
+    def tied(self) -> tuple[Suspect, ...]:
+        """The suspects that the first is too little likelier than, itself before them."""
+        least = self.suspects[0].probability / _TELLS
+        return tuple(one for one in self.suspects if one.probability >= least)
+
+    @property
     def verdict(self) -> str:
         low_us, high_us = self.estimate.interval_us or (0.0, 0.0)
         if low_us <= self.measured_us <= high_us:
@@ -105,6 +112,7 @@ class Explanation:
         body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
         body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
         body |= {"nothing": self.nothing, "cause": self.cause.kind, "spread": self.spread}
+        body |= {"tied": [one.kind for one in self.tied]}
         suspects = [asdict(one) for one in self.suspects]
         return body | {"suspects": suspects, "stated": [asdict(one) for one in self.stated]}
 
@@ -128,9 +136,7 @@ class Explanation:
     def headline(self) -> str:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
-        first, *others = self.suspects
-        is_open = self.cause is first and first.probability < _LIKELIER
-        reason = " or ".join([self.cause.text, *(one.text for one in others[:1] if is_open)])
+        reason = " or ".join([self.cause.text, *(one.text for one in self.tied[1:])])
         words = {"normal": "within the interval", "explained": reason}
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
@@ -142,6 +148,10 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [self.headline(), printed(self.table().print), ""]
+        if self.tied[1:] and self.verdict == "explained":
+            is_number = self.spread is None and "trtexec" in self.estimate.check
+            more = " give trtexec's log (--measured run.log), or" if is_number else ""
+            lines.append(f"The first {len(self.tied)} are too close to tell apart:{more} look at")
         if self.spread is not None:
             lines.append(f"Single runs vary by {percent_text(self.spread)} (quiet: 0.1 to 10 %).")
         lines += [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
