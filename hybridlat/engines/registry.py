@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.base import Backend
@@ -43,7 +43,8 @@ class EngineEntry:
     ``identity(target)``, which names all that the answer depends on, and may have
     ``lower_quickly``: ``lower`` by rules where they are known to hold. ``keeps_precision``: the
     engine computes in the file's precision, but for those that it computes ``in_fp32``.
-    ``precisions``: those that its backend measures.
+    ``precisions``: those that its backend measures. It is known on one ``kind`` of device alone,
+    or on any, and has nothing of the precisions that it ``lacks``.
     """
 
     lowering: str | None = None
@@ -51,15 +52,24 @@ class EngineEntry:
     keeps_precision: bool = False
     in_fp32: tuple[str, ...] = ()
     precisions: tuple[str, ...] = PRECISIONS
+    kind: Literal["cpu", "gpu", ""] = ""
+    lacks: tuple[str, ...] = ()
 
 
-_TORCH = EngineEntry(f"{_ROOM}.pytorch")
+_TORCH = EngineEntry(f"{_ROOM}.pytorch", kind="gpu", lacks=("int8",))
 _TENSORRT = EngineEntry(
-    f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend", precisions=PLANNED
+    f"{_ROOM}.tensorrt.lowering",
+    f"{_ROOM}.tensorrt.session:TensorRtBackend",
+    precisions=PLANNED,
+    kind="gpu",
+    lacks=("amp",),
 )
 OWN: Mapping[str, EngineEntry] = {
     "onnxruntime": EngineEntry(
-        f"{_ROOM}.ort.lowering", f"{_ROOM}.ort.session:OnnxRuntimeBackend", keeps_precision=True
+        f"{_ROOM}.ort.lowering",
+        f"{_ROOM}.ort.session:OnnxRuntimeBackend",
+        keeps_precision=True,
+        kind="cpu",
     ),
     "openvino": EngineEntry(
         f"{_ROOM}.openvino_cpu",
@@ -67,10 +77,11 @@ OWN: Mapping[str, EngineEntry] = {
         keeps_precision=True,
         in_fp32=("fp16", "bf16"),
         precisions=("fp32", "int8"),
+        kind="cpu",
     ),
     "tensorrt": _TENSORRT,
-    "tensorrt-rtx": EngineEntry(f"{_ROOM}.rtx_compiler"),
-    "paddle-tensorrt": EngineEntry(_TENSORRT.lowering),
+    "tensorrt-rtx": replace(_TENSORRT, lowering=f"{_ROOM}.rtx_compiler", backend=None),
+    "paddle-tensorrt": replace(_TENSORRT, backend=None),
     "torch": _TORCH,
     "torch-compile": _TORCH,
 }
@@ -255,15 +266,25 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     return ResolvedEngine(requested, why_not=why_not)
 
 
-def refuse_device(target: Target) -> None:
-    """TargetError where the engine, or its version, is known not to run on the target's GPU."""
+def refuse_device(target: Target, kind: str) -> None:
+    """TargetError where the target's engine is not known on that ``kind`` of device.
+
+    Or where it, its version or its precision does not run there.
+    """
     engine, version = engine_text(target.runtime), version_key(target.version)
+    own, choose = entry(target.engine), f"choose from `hybridlat targets {target.device}`"
+    if kind and own.kind not in ("", kind):
+        alone = f"{engine_text(target.engine)} is known on {own.kind.upper()}s alone"
+        raise TargetError(f"{target}: {alone}, and {target.device} is none: {choose}")
+    if target.precision in own.lacks:
+        lacks = f"{engine_text(target.engine)} has no {target.precision}"
+        raise TargetError(f"{target}: {lacks}: {choose}")
     for word, bound in device_sheets.versions_there(target).items():
         key, never = version_key(bound), bound == "0"
         if never or not (version >= key[: len(version)] if word == "first" else version <= key):
             fix = f"{bound} is the {word} that does: write that, or no version"
-            fix = f"choose from `hybridlat targets {target.device}`" if never else fix
-            raise TargetError(f"{target}: {engine} does not run on {target.device}: {fix}")
+            where = f"does not run on {target.device}"
+            raise TargetError(f"{target}: {engine} {where}: {choose if never else fix}")
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:
