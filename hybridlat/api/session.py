@@ -193,7 +193,9 @@ class Sessions:
             more = first.requested, first.options, first.store
             is_first = target == first.target
             self._by_target[target] = first if is_first else Session(self._resolve(target), *more)
-        return self._by_target[target]
+        session = self._by_target[target]
+        session.data.user_networks = first.data.user_networks  # at one precision they tell of all
+        return session
 
     def in_order(self, session: Session, opened: Opened, one: Estimate) -> Estimate:
         """The estimate, which warns where it is quicker at a precision that should be slower."""

@@ -224,7 +224,7 @@ def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
         return ""
     interval = belief.interval
     (low_us, high_us), ratio = interval.interval_us, one.latency_us / interval.latency_us
-    if 1 / MOST_RATIO < ratio < MOST_RATIO or low_us / _FAR < one.latency_us < high_us * _FAR:
+    if low_us / _FAR < one.latency_us < high_us * _FAR:
         return ""
     off, hint = max(ratio, 1 / ratio), ""
     if batch >= MOST_RATIO / _FAR and 1 / _FAR < off / batch < _FAR:

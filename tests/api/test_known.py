@@ -59,8 +59,8 @@ def test_the_network_itself_takes_what_was_given(given_us: float, batch: int | N
 @pytest.mark.parametrize(
     ("factor", "batch", "hint"),
     [
-        (1.3, 1, None),
-        (5.0, 1, None),
+        (2.0, 1, None),
+        (3.0, 1, ""),
         (20.0, 1, ""),
         (1e3, 1, "; wrong unit?"),
         (1e-3, 1, "; wrong unit?"),
@@ -80,6 +80,15 @@ def test_surprising_ones_are_named(store: str, factor: float, batch: int, hint: 
                 assert body["warnings"][0].endswith(f"are expected{hint or '.'}")
         predictor.give({})
         assert "surprising" not in str(predictor.predict(NET).to_json())
+
+
+def test_it_counts_at_another_precision_too_but_is_not_the_answer_there(store: str) -> None:
+    with Predictor("orin-nano/tensorrt/fp16", store=store, known={"squeezenet": 4000.0}) as given:
+        (order, *_) = given.predict("mobilenetv2_100", describe=True).warnings
+        assert order.code == "order" and str(order).count(SAID) == 2
+        suspects = {one.kind: one for one in given.explain("squeezenet", 8000.0).suspects}
+    low_us, high_us = suspects["precision"].interval_us
+    assert high_us > 1.3 * low_us
 
 
 def test_functions_and_commands_take_it_at_their_batch(store: str) -> None:

@@ -138,7 +138,7 @@ class TargetData:
 
     def whole(self, signature: str) -> whole_networks.WholeLatency | None:
         """The network as it was measured on this very target, or as the user gave it."""
-        if one := self.user_networks.get(signature):
+        if (one := self.user_networks.get(signature)) and one.target == self.target:
             noise = whole_networks.UNSTATED_NOISE_SHARE
             return whole_networks.WholeLatency(one.latency_us, noise, True, "as given")
         return self.recorded(signature)
