@@ -19,7 +19,8 @@ from hybridlat import onnx_io
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
-from hybridlat.schema.files import listing, read_bytes
+from hybridlat.schema.files import read_bytes
+from hybridlat.schema.names import own_sheets, user_folder
 from hybridlat.schema.plugins import shipped_files, shipped_table
 from hybridlat.schema.target import BOUNDS, FP16_IN_FP16, PRECISIONS, Device, Target, implausible
 
@@ -82,21 +83,9 @@ _substitutes: ContextVar[Mapping[str, Device]] = ContextVar(
 )
 
 
-def user_folder() -> Path:
-    """Where a user's own sheets lie; one of a shipped device's name stands in for that one."""
-    from platformdirs import user_config_path
-
-    return user_config_path("hybridlat") / "devices"
-
-
 def names() -> tuple[str, ...]:
     """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
-    return tuple(sorted({*_files(user_folder()), *_SHIPPED, *_substitutes.get()}))
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """The data sheets in a folder by device: a listing, so that no name leads out of the folder."""
-    return {file.stem: file for file in listing(folder, "*.toml")}
+    return tuple(sorted({*own_sheets(), *_SHIPPED, *_substitutes.get()}))
 
 
 @cache
@@ -111,7 +100,7 @@ def load(name: str) -> Device:
     """
     if name in (substitutes := _substitutes.get()):
         return substitutes[name]
-    own = _files(user_folder())
+    own = own_sheets()
     if name in own:
         return read(own[name])
     if name in _SHIPPED:

@@ -18,7 +18,7 @@ from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
-from hybridlat.schema.names import MODES, boards_of, device_name, near
+from hybridlat.schema.names import MODES, boards_of, device_name, near, user_folder
 from hybridlat.schema.target import TENSORRT, Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
@@ -231,7 +231,7 @@ def notes(targets: Sequence[Target]) -> list[str]:
     known, sentences = device_sheets.names(), []
     for device in sorted({target.device for target in targets}.difference(known)):
         alike = " or ".join(near(device, known))
-        fix = f"write {device_sheets.user_folder() / device}.toml, so that other devices teach it"
+        fix = f"write {user_folder() / device}.toml, so that other devices teach it"
         question = f"is it {alike}? Else " if alike else ""
         sentences.append(f"{device} has no data sheet: {question}{fix}")
     return sentences

@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from hybridlat.errors import TargetError
+from hybridlat.schema.files import listing
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import PRECISIONS, VERSION, Target, version_key
 
@@ -19,6 +21,18 @@ MODES = re.compile(r"(?:-[0-9]+w|-max-[npq]|-super)+$")
 
 def _table(name: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], shipped_table("names")[name])
+
+
+def user_folder() -> Path:
+    """Where a user's own sheets lie; one of a shipped device's name stands in for that one."""
+    from platformdirs import user_config_path
+
+    return user_config_path("hybridlat") / "devices"
+
+
+def own_sheets() -> dict[str, Path]:
+    """The user's own sheets by device: a listing, so that no name leads out of the folder."""
+    return {file.stem: file for file in listing(user_folder(), "*.toml")}
 
 
 def arm_core(implementer: str, part: str) -> str:
@@ -33,10 +47,13 @@ def device_name(raw: str, board: str = "") -> str:
     For what nvidia-smi, CUDA, a board's device tree, frameworks and tables print, GPUs and CPUs.
     Maker, product line, form and memory are dropped unless the hardware differs with them
     (``h100-pcie``, ``a100-80gb``). An unknown one becomes a clean name of its own, and a name made
-    here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
-    "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
-    means it. TargetError where no letter or digit is left, and for several devices.
+    here or a sheet's of the user stays as it is. ``board`` is the board's own name where the system
+    has one: CUDA says "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``),
+    unless the plain one means it. TargetError where no letter or digit is left, and for several
+    devices.
     """
+    if raw in own_sheets():
+        return raw
     _refuse_foreign(raw, "device")
     name = _as_read(raw, board)
     for _ in range(8):  # what a first reading leaves may hold a maker's word anew

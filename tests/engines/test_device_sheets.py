@@ -10,6 +10,7 @@ import pytest
 
 from hybridlat.engines import device_sheets, host
 from hybridlat.errors import TargetError
+from hybridlat.schema.names import device_name, target_named, user_folder
 from hybridlat.schema.target import Device, Target
 
 SHEETS = Path(__file__).resolve().parents[2] / "data" / "devices"
@@ -232,9 +233,11 @@ fp32 = 7.7
 
 
 def test_a_user_s_short_sheet_is_a_device_and_comes_before_a_shipped_one(own: Path) -> None:
-    assert device_sheets.user_folder() == own
-    (own / "my-board.toml").write_text(SHORT, encoding="utf-8-sig")  # as Notepad writes it
-    assert "my-board" in device_sheets.names()
+    assert user_folder() == own and device_name("my-gpu") == "my"
+    for board in ("my-board", "my-gpu"):  # tables mean it too, whatever else its name says
+        (own / f"{board}.toml").write_text(SHORT, encoding="utf-8-sig")  # by Notepad
+        assert board in device_sheets.names() and device_name(board) == board
+    assert str(target_named("my-gpu/TensorRT 8.6/half")) == "my-gpu/tensorrt-8.6/fp16"
     device = device_sheets.of_target(Target.parse("my-board/tensorrt-10.3/fp16"))
     assert (device.name, device.title, device.units) == ("my-board", "my-board", 20)
     assert device.peak("fp16") == 7.7e12
