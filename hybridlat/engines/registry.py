@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.base import Backend
@@ -24,7 +24,7 @@ from hybridlat.errors import BackendUnavailable, TargetError, UnavailableError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import KINDS, contracts, kind_of
 from hybridlat.schema.names import engine_text
-from hybridlat.schema.plugins import Plugins
+from hybridlat.schema.plugins import Plugins, shipped_table
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 
@@ -43,8 +43,7 @@ class EngineEntry:
     ``identity(target)``, which names all that the answer depends on, and may have
     ``lower_quickly``: ``lower`` by rules where they are known to hold. ``keeps_precision``: the
     engine computes in the file's precision, but for those that it computes ``in_fp32``.
-    ``precisions``: those that its backend measures. It is known on one ``kind`` of device alone,
-    or on any, and has nothing of the precisions that it ``lacks``.
+    ``precisions``: those that its backend measures.
     """
 
     lowering: str | None = None
@@ -52,24 +51,15 @@ class EngineEntry:
     keeps_precision: bool = False
     in_fp32: tuple[str, ...] = ()
     precisions: tuple[str, ...] = PRECISIONS
-    kind: Literal["cpu", "gpu", ""] = ""
-    lacks: tuple[str, ...] = ()
 
 
-_TORCH = EngineEntry(f"{_ROOM}.pytorch", kind="gpu", lacks=("int8",))
+_TORCH = EngineEntry(f"{_ROOM}.pytorch")
 _TENSORRT = EngineEntry(
-    f"{_ROOM}.tensorrt.lowering",
-    f"{_ROOM}.tensorrt.session:TensorRtBackend",
-    precisions=PLANNED,
-    kind="gpu",
-    lacks=("amp",),
+    f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend", precisions=PLANNED
 )
 OWN: Mapping[str, EngineEntry] = {
     "onnxruntime": EngineEntry(
-        f"{_ROOM}.ort.lowering",
-        f"{_ROOM}.ort.session:OnnxRuntimeBackend",
-        keeps_precision=True,
-        kind="cpu",
+        f"{_ROOM}.ort.lowering", f"{_ROOM}.ort.session:OnnxRuntimeBackend", keeps_precision=True
     ),
     "openvino": EngineEntry(
         f"{_ROOM}.openvino_cpu",
@@ -77,11 +67,10 @@ OWN: Mapping[str, EngineEntry] = {
         keeps_precision=True,
         in_fp32=("fp16", "bf16"),
         precisions=("fp32", "int8"),
-        kind="cpu",
     ),
     "tensorrt": _TENSORRT,
-    "tensorrt-rtx": replace(_TENSORRT, lowering=f"{_ROOM}.rtx_compiler", backend=None),
-    "paddle-tensorrt": replace(_TENSORRT, backend=None),
+    "tensorrt-rtx": EngineEntry(f"{_ROOM}.rtx_compiler"),
+    "paddle-tensorrt": EngineEntry(_TENSORRT.lowering),
     "torch": _TORCH,
     "torch-compile": _TORCH,
 }
@@ -267,24 +256,24 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
 
 
 def refuse_device(target: Target, kind: str) -> None:
-    """TargetError where the target's engine is not known on that ``kind`` of device.
+    """TargetError where the engine, or its version, is not known to run on the target's device.
 
-    Or where it, its version or its precision does not run there.
+    Its ``kind`` is ``cpu``, ``gpu``, or empty where no one knows.
     """
     engine, version = engine_text(target.runtime), version_key(target.version)
-    own, choose = entry(target.engine), f"choose from `hybridlat targets {target.device}`"
-    if kind and own.kind not in ("", kind):
-        alone = f"{engine_text(target.engine)} is known on {own.kind.upper()}s alone"
-        raise TargetError(f"{target}: {alone}, and {target.device} is none: {choose}")
-    if target.precision in own.lacks:
-        lacks = f"{engine_text(target.engine)} has no {target.precision}"
-        raise TargetError(f"{target}: {lacks}: {choose}")
+    choose = f"choose from `hybridlat targets {target.device}`"
+    known: Mapping[str, Any] = shipped_table("names")["known"].get(target.engine, {})
+    if kind and (own := known.get("kind", kind)) != kind:
+        alone = f"{engine} is known on {own.upper()}s alone, and {target.device} is none"
+        raise TargetError(f"{target}: {alone}: {choose}")
+    if target.precision == known.get("lacks"):
+        raise TargetError(f"{target}: {engine} has no {target.precision}: {choose}")
     for word, bound in device_sheets.versions_there(target).items():
         key, never = version_key(bound), bound == "0"
         if never or not (version >= key[: len(version)] if word == "first" else version <= key):
             fix = f"{bound} is the {word} that does: write that, or no version"
-            where = f"does not run on {target.device}"
-            raise TargetError(f"{target}: {engine} {where}: {choose if never else fix}")
+            fix = choose if never else fix
+            raise TargetError(f"{target}: {engine} does not run on {target.device}: {fix}")
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:

@@ -72,7 +72,7 @@ WRONG = {
     # nor has a GPU threads, or an engine a version that never came out or does not run there.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
     "l4/onnxruntime/fp32/4t": "ONNX Runtime is known on CPUs alone, and l4 is none: choose from ",
-    "t4/onnxruntime-1.31/int8": "t4/onnxruntime-1.31/int8: ONNX Runtime is known on CPUs alone",
+    "t4/onnxruntime-1.31/int8": "/int8: ONNX Runtime 1.31 is known on CPUs alone",
     "epyc-26-2/tensorrt/fp16": "TensorRT is known on GPUs alone, and epyc-26-2 is none: choose",
     f"{host.cpu().name}/torch/amp": "choose from `hybridlat targets",
     "l4/torch/int8": "PyTorch has no int8",
