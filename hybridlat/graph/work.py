@@ -147,7 +147,7 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
     What no later operand and not the result names is summed at once. M, N and K are the largest
     pair's: what only the left names (or both, kept), what only the right names, what is summed.
     """
-    named, sizes, kept = _axes_of(str(attributes["equation"]), read)
+    named, sizes, kept = einsum_axes(str(attributes["equation"]), read)
 
     def size_of(letters: set[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
@@ -167,11 +167,11 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
 
 def einsum_shape(equation: str, read: Sequence[Shape]) -> Shape:
     """The shape of an Einsum's result: a size of 1 stretches to another operand's of its name."""
-    _, sizes, kept = _axes_of(equation, read)
+    _, sizes, kept = einsum_axes(equation, read)
     return tuple([sizes[letter] for letter in kept])
 
 
-def _axes_of(
+def einsum_axes(
     equation: str, read: Sequence[Shape]
 ) -> tuple[list[list[str]], dict[str, int], list[str]]:
     """The names of the axes of an Einsum's operands, their sizes, and the names of its result."""

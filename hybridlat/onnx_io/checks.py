@@ -6,16 +6,18 @@ from collections.abc import Iterator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.graph.work import einsum_axes
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 _PER_CHANNEL = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
 """What they read besides their input has one value for each channel, or for each group of them."""
-_BROADCAST = ("PRelu", "LayerNormalization", "RMSNormalization")
-"""What they read besides their input has its last sizes, or 1."""
+_BROADCAST = ("PRelu", "LayerNormalization", "RMSNormalization", "Gemm")
+"""What they read besides their input (Gemm: and its weight) has its last sizes, or 1."""
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
-_SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace")
-_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "Reshape", "Gemm"))
+_RECURRENT = ("LSTM", "GRU", "RNN")
+_SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace", "SpaceToDepth")
+_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, *_RECURRENT, "Einsum", "Reshape"))
 
 
 class Misfit(NetworkError):
@@ -81,14 +83,21 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
         spans = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=False)]
         if any(pad >= span for pad, span in zip(pads, 2 * spans, strict=False)):
             yield f"has pads {pads} that reach over its kernel {kernel}"
-    if node.op == "DepthToSpace" and source.elements != made.elements:
-        block = int(str(node.attribute("blocksize", 1))) ** 2
-        yield f"makes blocks of {source.shape[1]} channels, not of {block}"
+    if node.op.endswith(("ToSpace", "ToDepth")) and source.elements != made.elements:
+        yield f"makes {made} of an input {source} by blocks of {node.attribute('blocksize', 1)}"
     if node.op in _BROADCAST and node.version > 6:
-        for type_ in operands:
-            ends = zip(reversed(type_.shape), reversed(source.shape), strict=False)
-            if len(type_.shape) > len(source.shape) or any(a not in (1, b) for a, b in ends):
-                yield f"has an input {source}, but a parameter {type_}"
+        for type_ in operands[node.op == "Gemm" :]:
+            ends = zip(reversed(type_.shape), reversed(made.shape), strict=False)
+            if len(type_.shape) > len(made.shape) or any(a not in (1, b) for a, b in ends):
+                yield f"makes {made}, but has a parameter {type_}"
+    if node.op in _RECURRENT and operands[0].shape[-1] != source.shape[-1]:
+        yield f"has an input {source}, but a weight {operands[0]}"
+    if node.op == "Einsum":
+        read = [source.shape, *(type_.shape for type_ in operands)]
+        names, sizes, _ = einsum_axes(str(node.attribute("equation", "")), read)
+        for letters, shape in zip(names, read, strict=False):
+            if any(n not in (1, sizes[letter]) for letter, n in zip(letters, shape, strict=True)):
+                yield f"gives one letter two sizes: {' and '.join(map(str, read))}"
     if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
         yield "is in training mode: export the network for inference (model.eval())"
     if node.op == "Reshape" and source.elements != made.elements:

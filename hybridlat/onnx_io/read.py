@@ -123,25 +123,30 @@ def _why(parsed: Parsed, frame: Frame, rebinding: Rebinding | None, error: Misfi
             "save the model with small tensors inside (onnx.save_model(..., size_threshold=1024))"
         )
     own = _own(parsed, frame)
+    if is_free := own == frame:
+        own = _own(parsed, frame, traced=1)
     changed = [name for name, type_ in own.inputs.items() if type_ != frame.inputs[name]]
     with contextlib.suppress(NetworkError):
         if changed and _network(parsed, "", own, None):
             where = re.search(r"\w+ '[^']*'", str(error))
             name, again = changed[0], "these sizes or dynamic axes"
             fixed = f"made for {name} of {own.inputs[name]}, not {frame.inputs[name]}"
-            if rebinding is not None:
-                fixed, again = f"fixed to batch {rebinding.old}", "a free batch dimension"
+            if rebinding is not None or is_free:
+                batch = "1 behind its input" if rebinding is None else rebinding.old
+                fixed, again = f"fixed to batch {batch}", "a free batch dimension"
             return f"the file is {fixed} ({where and where[0]}): export it again with {again}"
     return str(error)
 
 
-def _own(parsed: Parsed, frame: Frame) -> Frame:
-    """The frame with the sizes that the file fixes."""
+def _own(parsed: Parsed, frame: Frame, traced: int = 0) -> Frame:
+    """The frame with the sizes that the file fixes, and the batch ``traced`` where it is free."""
     types = dict(frame.inputs)
     for name, type_ in types.items():
         sizes = zip(parsed.input_sizes[name] or type_.shape, type_.shape, strict=True)
-        shape = tuple([own if own and own > 0 else bound for own, bound in sizes])
-        types[name] = type_._replace(shape=shape)
+        shape = [own if own and own > 0 else bound for own, bound in sizes]
+        if traced and shape and not (parsed.input_sizes[name] or (1,))[0]:
+            shape[0] = traced
+        types[name] = type_._replace(shape=tuple(shape))
     return replace(frame, inputs=types)
 
 
@@ -251,11 +256,6 @@ def _no_shape(node: FileNode, tensor: str) -> str:
         return (
             f"the shape of {tensor!r} depends on data ({node.op} {node.name!r}): "
             "export the network without what comes after it, its post-processing"
-        )
-    if node.op.startswith(("TRT_FP8", "TRT_FP4")):
-        return (
-            f"{node.op} {node.name!r} quantises to {node.op[4:7]}, in which no target is "
-            "predicted: give the network before it was quantised, or one quantised to int8"
         )
     if not node.domain and schema_of(node.op, "", onnx_opset_version()) is None:
         return (

@@ -78,13 +78,16 @@ UNDECIDED = {
     "Reshape": """net (float[1,3,4,4] x) => (float[m,n] y) <int64[2] s = {4,12}>
         { t = Transpose <perm = [2,0,1,3]> (x) y = Reshape(t, s) }""",
     "ReduceMean": "net (float[1,8] x) => (float[a,b] y) { y = ReduceMean <axes = [0]> (x) }",
+    "MatMul": """net (float[N,6] x, float[6,4] w) => (float[a,b] y) <int64[2] s = {1,-1}>
+        { r = Reshape(x, s) y = MatMul(r, w) }""",
 }
 
 
 @pytest.mark.parametrize("op", UNDECIDED)
 def test_what_cannot_be_decided_is_refused(op: str) -> None:
     """Behind other sizes a batch of 1 may lie in either product; items must not disappear."""
-    expected = rf"^net.onnx: the file is fixed to batch 1 \({op} '.*'\): export it again with a"
+    behind = " behind its input" if op == "MatMul" else ""
+    expected = rf"^net.onnx: the file is fixed to batch 1{behind} \({op} '.*'\): export it again"
     with pytest.raises(NetworkError, match=expected):
         read_network(onnx.parser.parse_model(HEAD + UNDECIDED[op]), batch=8, name="net.onnx")
 
