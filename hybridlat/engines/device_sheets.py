@@ -50,7 +50,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]  # msgspec frees a pattern in
 class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The keys of a sheet, each with its unit in its name; ``cache_kib`` nearest first.
 
-    The last five are for whoever reads a sheet. ``based_on`` names the shipped device whose keys
+    The last four are for whoever reads a sheet. ``based_on`` names the shipped device whose keys
     hold where this sheet has none: it is a mode, a slice or a variant of that.
     """
 
@@ -68,13 +68,13 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     memory_gb: float | None = None
     shares_memory: bool = False
     power_w: float | None = None
+    data_rate_gbit_per_s: float | None = None
     launch_us: float | None = None
     enqueue_us: float | None = None
     source: str = "not stated"
     sources: dict[str, _Text | dict[str, _Text]] = {}
     tensor_clock_mhz: float | None = None
     bus_bits: int | None = None
-    data_rate_gbit_per_s: float | None = None
     cores_per_unit: int | None = None
 
 
@@ -144,6 +144,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
         **same | {"title": sheet.title or device},
         name=device,
         clock_hz=sheet.clock_mhz * 1e6,
+        memory_clock_hz=sheet.data_rate_gbit_per_s and sheet.data_rate_gbit_per_s * 5e8,
         peak_flops={p: tflops * 1e12 for p, tflops in sheet.peak_tflops.items()},
         sustained_flops={p: tflops * 1e12 for p, tflops in sheet.sustained_tflops.items()},
         bandwidth_bytes_per_s=sheet.bandwidth_gb_per_s * 1e9,

@@ -21,10 +21,11 @@ from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of
 from hybridlat.schema.names import MODES, boards_of, device_name, near, user_folder
 from hybridlat.schema.target import TENSORRT, Target
 from hybridlat.store.importers import ImportedRecords
-from hybridlat.store.importers.table import NetworkRow, Refusal, Size
+from hybridlat.store.importers.table import CLOCKS, NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, locked_below
 
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
+_BATCH_IN_NAME = re.compile(r"(?i)(?:[-_.]|\b)(?:bs|batch)[-_=]?([1-9][0-9]*)(?![0-9a-z])")
 _ANY = {"model", "network", "net", "end2end", "best", "last", "export", "output", "simplified"}
 """What tools call the file of any network."""
 
@@ -110,6 +111,10 @@ class _SizedNetwork:
         self.shape = {"batch": str(first[0] if first else 1)}
         if len(first) == 4:
             self.shape["size"] = "x".join(map(str, [*first][pixels_of(first)]))
+        named = _BATCH_IN_NAME.search(row.names[0])
+        if named and not (row.batch or row.shapes) and named[1] != self.shape["batch"]:
+            value = f"{row.names[0]} at batch {self.shape['batch']}"
+            raise Refusal("the network's name has another batch", value, "state the batch")
         outside = (*network.inputs, *network.outputs)
         self.copied_bytes = sum(network.type_of(tensor).bytes for tensor in outside)
         self._cells: dict[str, list[Signature]] = {}
@@ -118,10 +123,10 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
-        device, clock_mhz = row.target.device, row.labels.get("clock", "")
-        if clock_mhz and device in device_sheets.names() and device_sheets.is_gpu(row.target):
-            own_hz = device_sheets.load(device).clock_hz
-            if refusal := locked_below("GPU", clock_mhz, own_hz):
+        device, mhz = row.target.device, [row.labels.get(name, "") for name in CLOCKS]
+        if any(mhz) and device in device_sheets.names() and device_sheets.is_gpu(row.target):
+            sheet = device_sheets.load(device)
+            if refusal := locked_below(mhz, (sheet.clock_hz, sheet.memory_clock_hz)):
                 raise refusal
         lowered_as = timed_as(row.target)
         rules = _lowering_identity(lowered_as)

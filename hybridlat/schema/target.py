@@ -61,7 +61,8 @@ class Device:
     lowers the clock. ``name`` is that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or
     ``cpu``. ``architecture``, ``compute_capability`` and ``memory_bytes`` are stated where they are
     known; ``shares_memory`` with its host, as Jetsons do; ``power_w`` is the most that the board
-    takes. ``source`` says where the numbers come from.
+    takes; ``memory_clock_hz`` is half of the bits a second of a pin, as nvidia-smi counts.
+    ``source`` says where the numbers come from.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Device:
     sustained_flops: Mapping[str, float] = field(default_factory=dict)
     shares_memory: bool = False
     power_w: float | None = None
+    memory_clock_hz: float | None = None
 
     @classmethod
     def from_mapping(cls, stated: Mapping[str, Any]) -> Device:

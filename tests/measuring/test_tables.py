@@ -134,8 +134,14 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     assert (threads.reason, threads.value) == ("threads are of CPUs alone", "t4/torch-2.4/fp32/4t")
     cpu = refusal([row(target=Target("i7-12700h", "tensorrt-8.6", "fp32"))], nets)
     assert cpu.reason == "the engine runs on GPUs alone"
-    slow = refusal([row(target=Target("t4", "torch-2.4", "fp32"), labels={"clock": "900"})], nets)
-    assert (slow.reason, slow.value) == ("the GPU's clock was locked below its own", "900 MHz")
+    for whose, clock in (("GPU", "clock"), ("memory", "memory_clock")):
+        slow = refusal([row(target=Target("t4", "torch", "fp32"), labels={clock: "900"})], nets)
+        assert slow.reason == f"the {whose}'s clock was locked below its own"
+        assert slow.value == "900 MHz"
+    relu("net-c_bs8", "N,8", nets)
+    named = refusal([row("net-c_bs8")], nets)
+    assert named.reason == "the network's name has another batch"
+    assert len(taken([row("net-c_bs8", batch=8)], nets)[0].measurements) == 1
     amp = refusal([row(target=Target("t4", "tensorrt-8.6", "amp"))], nets)
     assert amp.reason == "automatic mixes are of frameworks alone"
     size = refusal([row(size=(1, 0))], nets)

@@ -84,7 +84,12 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
     ("network,batch,latency_ms,fps", "a,1,4,100", "", {"latency_us": 4000}),  # its host is slower
     ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
-    ("network,latency_ms,GPU clock (MHz)", "a,4,900 MHz", "", {"labels": {"clock": "900"}}),
+    (
+        "network,latency_ms,GPU clock (MHz),mem_clock_mhz",
+        "a,4,900 MHz,405",
+        "",
+        {"labels": {"clock": "900", "memory_clock": "405"}},
+    ),
 ]
 
 
@@ -216,6 +221,7 @@ NET = "network,t\na,1\n"
                 (2, "a,1,2\nnetwork,batch,latency_ms\n"),
                 (2, "a,1,2\nmodel,latency_us,fps\nb,900,1\n"),
                 (1, ",fp16,int8\na,1,2\n"),
+                (1, "-,[us],[1]\na,900,2\n"),
             ]
         ),
         ("network,latency\na,1\n", "", "in its name.*it has network, latency;"),
@@ -229,6 +235,10 @@ NET = "network,t\na,1\n"
             "network,latency_ms,Unit\na,1,us\nb,1,ms\n",
             "",
             "other units than ms in its column 'Unit'",
+        ),
+        *(
+            (f"network,latency_ms,{twin}\na,1,5\n", "", f"'latency_ms' twice, also as '{twin}'")
+            for twin in ("latency_ms.1", "latency_ms_1", "latency_ms2", "latency_ms_duplicated_0")
         ),
         ("network|latency_ms\na|1\n", "", r"it has network\|latency_ms; rename"),
         ("latency_ms,target\n1,b\n", "", "no column network, model or onnx"),
@@ -362,11 +372,12 @@ def test_what_sets_rows_of_one_network_apart(
     [
         *((title, "8", "batch") for title in ("B", "batchsize", "Batch Size (N)", "Batch-Größe")),
         *((title, "8x3x224x224", "size") for title in ("input", "Shape")),
-        *((title, "True", "precision") for title in ("half", "FP16", "amp")),
+        *((title, "True", "precision") for title in ("half", "FP16", "amp", "use_fp16")),
         ("provider", "TensorrtExecutionProvider", "engine"),
         *((title, "4", "batch") for title in ("\u6279\u91cf", "Taille du lot", "trt_batch_size")),
         *(("num_bits", "8", "precision"), ("includes transfers", "yes", "host_copies")),
         *(("with CUDA graphs?", "yes", "cuda_graph"), ("GPU clock (GHz)", "1", "gpu_clock_mhz")),
+        ("VRAM clock (GHz)", "5", "memory_clock_mhz"),
         *((title, "640", "size") for title in ("size (pixels)", "input res", "Input size (px)")),
         *((title, "10.3.0", "engine_version") for title in ("TRT version", "trt_ver", "tensorrt")),
         # what they hold says it, in any language
@@ -394,6 +405,8 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("error", "0.2%"), ("error", "±0.02 ms"), ("time_per_batch", "3"), ("exit_code", "0")),
         *(("task", "prediction"), ("valid", "yes"), ("kind", "measured")),
         *(("mean_latency_ms", "1.3"), ("power_limit", "7W"), ("p99, power_limit", "1.3,7W")),
+        *(("layer", "all"), ("layers", "50"), ("scenario", "SingleStream"), ("warm-up", "10")),
+        *(("stage", "inference"), ("top1", "76.1"), ("total_streams", "1"), ("api", "sync")),
     ],
 )
 def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, cell: str) -> None:
@@ -407,7 +420,12 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
     [
         *((title, "4", "several inferences run at once")
           for title in ("GPUs", "num_gpus", "Streams", "instances", "Concurrency", "# GPU",
-                        "infStreams", "nireq", "parallel requests", "infer_requests")),
+                        "infStreams", "nireq", "parallel requests", "infer_requests",
+                        "streams_total", "Total Accelerators", "a#")),
+        *((title, cell, "its scenario runs several inferences at once")
+          for title, cell in [("Scenario", "Server"), ("api", "async"), ("hint", "throughput")]),
+        *((title, cell, "the row is of a part of the network")
+          for title, cell in [("layer_name", "conv1"), ("op", "Conv"), ("part", "head")]),
         ("Concurrency", "16 clients", "several inferences run at once"),
         ("useDLACore", "0", "the row is of a DLA"),
         *((title, cell, "the row is of a DLA, or of sparse weights")
@@ -419,9 +437,9 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         ("comment", "OOM", "the row says that its run failed"),
         *((title, "137", "the row's run ended with an error") for title in ("rc", "exit_code")),
         *((title, cell, "the row is marked as none that counts")
-          for title, cell in [("success", "False"), ("is_valid", "0"), ("measured", "no")]),
+          for title, cell in [("success", "False"), ("is_valid", "0"), ("warmup runs", "0")]),
         *((title, cell, "the figure is no inference in a steady state")
-          for title, cell in [("phase", "training"), ("mode", "fwd+bwd"), ("Run type", "cold")]),
+          for title, cell in [("phase", "training"), ("mode", "fwd+bwd"), ("stage", "NMS")]),
         ("Sparsity (%)", "50", "the row is of a DLA, or of sparse weights"),
         *((title, cell, "the latency is none that was measured")
           for title, cell in [("kind", "estimated"), ("source of it", "simulated")]),

@@ -300,6 +300,8 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
 LOCKED = """$ nvidia-smi -lgc 900
 GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900
+$ nvidia-smi -lgc tdp,tdp
+$ nvidia-smi --lock-gpu-clocks="900, 900"
 # nvidia-smi -ac 5001,900
 $ nvidia-smi --applications-clocks=405,1590
 $ nvidia-smi -lmc 405

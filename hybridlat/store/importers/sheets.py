@@ -40,6 +40,8 @@ STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "hei
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
 _UNIT_IN_NAME = re.compile(rf"(.+?)(?: in |, ?|[ _-]?[ _(\[/-])({_UNITS})[)\]]?", re.IGNORECASE)
+_RENAMED = re.compile(r"[._]?(?<!\d)[0-9]+$|_duplicated_[0-9]+$")
+"""What pandas, R, DuckDB, Excel and Polars put behind the second of two equal titles."""
 
 
 def encoding_of(data: bytes) -> str:
@@ -191,6 +193,8 @@ class Table:
             is_second = len(titles.intersection(map(str.casefold, row))) > 1
             is_second |= not known.isdisjoint(_unit_of(figure)[0] for figure in figures)
             is_second |= number == 1 and names == {""} and not any(f[:1].isdigit() for f in figures)
+            units = {US_OF_UNIT.get(figure.strip("()[] ").lower()) for figure in figures}
+            is_second |= not units <= {None, US_OF_UNIT[self.unit]}
             if is_second and row != self.header:
                 fix = "make two tables of it, or one header"
                 raise StoreError(f"{path} has a second header in row {number}: {fix}")
@@ -206,7 +210,11 @@ class Table:
         known = {*self.places, *self.column_map.constants}
         known |= {"precision", "engine", "version", "device"} if "target" in known else set()
         known |= {"size"} if "height" in known else set()
+        read = {self.header[i] for i in self.places.values()}
         for place, title in self.unread.items():
+            if (twin := _RENAMED.sub("", title)) in read:
+                fix = "drop one, or make this one a label (--columns)"
+                raise StoreError(f"{path} has {twin!r:.60} twice, also as {title!r:.60}: {fix}")
             texts = {row[place] for row in self.rows if "".join(row[place : place + 1])}
             units = {US_OF_UNIT.get(text.lower()) for text in texts}
             if texts and None not in units and units != {US_OF_UNIT[self.unit]}:

@@ -106,16 +106,18 @@ def slowed(
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
         return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
-    locks = map(locked_below, ("GPU", "memory"), locks_mhz, clocks_hz)
-    return next(filter(None, locks), None)
+    return locked_below(locks_mhz, clocks_hz)
 
 
-def locked_below(whose: str, lock_mhz: str, clock_hz: float | None) -> Refusal | None:
-    """Why a run at such a clock is no plain one; None without a lock, or near the own clock."""
-    if not lock_mhz or float(lock_mhz) * 1e6 > _LOCKED_SHARE * (clock_hz or math.inf):
-        return None
-    fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
-    return Refusal(f"the {whose}'s clock was locked below its own", f"{lock_mhz} MHz", fix)
+def locked_below(locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]) -> Refusal | None:
+    """Why a run at these clocks of GPU and memory is no plain one; None without or near its own."""
+    for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
+        most_hz = _LOCKED_SHARE * (clock_hz or math.inf)
+        if lock_mhz and (lock_mhz == "tdp" or float(lock_mhz) * 1e6 <= most_hz):
+            value = f"{lock_mhz} MHz".replace("tdp MHz", "tdp")  # the base clock
+            fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
+            return Refusal(f"the {whose}'s clock was locked below its own", value, fix)
+    return None
 
 
 def kept(options: Mapping[str, str]) -> str:
