@@ -90,6 +90,13 @@ def test_what_records_say_together() -> None:
     bare = whole_networks.from_records([replace(record, spread_share=0.0, visits=())])
     assert bare is not None and bare.noise_share == 0.05  # a figure without samples
     assert whole_networks.from_records([]) is None
+    graph, copied = replace(record, launch="graph"), replace(record, copies=True, latency_us=9e3)
+    nhwc = replace(record, labels={"layout": "nhwc"}, latency_us=10.0)
+    plain = whole_networks.from_records([copied, nhwc, graph, replace(record, launch="stream")])
+    assert plain is not None and plain == whole_networks.from_records([graph])
+    assert plain.basis == "1 run, from an imported table, replayed as a CUDA graph"
+    with_copies = whole_networks.from_records([copied])
+    assert with_copies is not None and with_copies.basis.endswith(", with host copies")
 
 
 def test_doubtful_records_do_not_count_nor_those_of_another_version() -> None:

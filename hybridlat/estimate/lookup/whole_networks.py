@@ -127,7 +127,8 @@ def measured_networks(
 ) -> list[MeasuredNetwork]:
     """At most so many whole networks of a target whose cells the store or pack can name."""
     records = filter(tells_latency, store.measurements(target, "network"))
-    latest = {r.signature: r for r in records if not was_busy(r.environment)}
+    plain_last = sorted(records, key=lambda record: not record.copies)
+    latest = {r.signature: r for r in plain_last if not was_busy(r.environment)}
     chosen: list[tuple[Breakdown, float, bool]] = []
     breakdowns, rules = store.breakdowns(target) if latest else (), rules_of(target)
     # A network imported again has two: the older one may hold cells of another release's rules.
@@ -153,6 +154,7 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     chosen = [r for r in ordered if not was_busy(r.environment)] or ordered
     if not chosen:
         return None
+    how, chosen = _usual_way(chosen)
     load = busiest(r.environment for r in chosen)
     known = aggregate((r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen)
     if known.latency_us is None:
@@ -161,8 +163,19 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     when = f"last on {day}" if day and len(chosen) > 1 else day
     when = when or f"from {chosen[-1].labels.get('source', 'an imported table')}"
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
-    basis = f"{count_text(len(chosen), 'run')}, {when}"
+    basis = ", ".join((count_text(len(chosen), "run"), when, *how))
     return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
+
+
+def _usual_way(records: Sequence[Measurement]) -> tuple[list[str], list[Measurement]]:
+    """The records that were timed in one way, in words: best without copies, then the usual one."""
+    ways: dict[tuple[str, ...], list[Measurement]] = {}
+    for record in records:
+        graph = "replayed as a CUDA graph" * (record.launch == "graph")
+        how = "with host copies" * bool(record.copies), record.labels.get("layout", ""), graph
+        ways.setdefault(how, []).append(record)
+    how = min(ways, key=lambda way: (way[:2], -len(ways[way]), not way[2]))
+    return [*filter(None, how)], ways[how]
 
 
 def _noise(record: Measurement) -> float:
