@@ -26,10 +26,10 @@ class ServedModel:
 
     def __init__(self, folder: Path) -> None:
         """StoreError where the files are damaged or of another format."""
-        self.model, target = read_model(folder), read_target(folder)
+        self.model, self.target = read_model(folder), read_target(folder)
         # The device is the one trained for, whatever is known of it here.
         options = Options(measure="never", device=self.model.device, models=(folder,))
-        first = Session(resolve(target), target, options, Store("sqlite://"))
+        first = Session(resolve(self.target), self.target, options, Store("sqlite://"))
         self.sessions = Sessions(first, resolve)
 
     def predict(self, rows: pandas.DataFrame, params: object = None) -> pandas.DataFrame:
@@ -57,7 +57,3 @@ class ServedModel:
             raise InputError(f"{path} is of {session.target}, the model of {self.target}")
         answer = estimate(session, opened, started)
         return answer.latency_us, answer.low_us, answer.high_us
-
-    @property
-    def target(self) -> str:
-        return str(self.sessions.first.target)

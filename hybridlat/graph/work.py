@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from hybridlat.errors import NetworkError
+
 _LIBM = """
     Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Log Softplus Mish Pow Mod Celu Selu
     LpPool GlobalLpPool ReduceLogSumExp"""
@@ -147,7 +149,7 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
     What no later operand and not the result names is summed at once. M, N and K are the largest
     pair's: what only the left names (or both, kept), what only the right names, what is summed.
     """
-    named, sizes, kept = einsum_axes(str(attributes["equation"]), read)
+    named, sizes, kept = _axes_of(str(attributes["equation"]), read)
 
     def size_of(letters: set[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
@@ -167,11 +169,11 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
 
 def einsum_shape(equation: str, read: Sequence[Shape]) -> Shape:
     """The shape of an Einsum's result: a size of 1 stretches to another operand's of its name."""
-    _, sizes, kept = einsum_axes(equation, read)
+    _, sizes, kept = _axes_of(equation, read)
     return tuple([sizes[letter] for letter in kept])
 
 
-def einsum_axes(
+def _axes_of(
     equation: str, read: Sequence[Shape]
 ) -> tuple[list[list[str]], dict[str, int], list[str]]:
     """The names of the axes of an Einsum's operands, their sizes, and the names of its result."""
@@ -182,7 +184,9 @@ def einsum_axes(
     sizes: dict[str, int] = {}
     for letters, shape in zip(named, read, strict=False):
         for letter, size in zip(letters, shape, strict=True):
-            sizes[letter] = max(size, sizes.get(letter, 1))
+            sizes[letter] = max(size, known := sizes.get(letter, 1))
+            if min(size, known) not in (1, sizes[letter]):
+                raise NetworkError(f"an Einsum of {equation} gives {letter} {known} and {size}")
     most = max(dots)
     if not has_result:
         single = sorted(letter for letter in sizes if left.count(letter) == 1)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
-from hybridlat.graph.work import einsum_axes
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 _PER_CHANNEL = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
@@ -17,7 +16,7 @@ POOLS = ("MaxPool", "AveragePool", "LpPool")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace", "SpaceToDepth")
-_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, *_RECURRENT, "Einsum", "Reshape"))
+_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, *_RECURRENT, "Reshape"))
 
 
 class Misfit(NetworkError):
@@ -92,12 +91,6 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
                 yield f"makes {made}, but has a parameter {type_}"
     if node.op in _RECURRENT and operands[0].shape[-1] != source.shape[-1]:
         yield f"has an input {source}, but a weight {operands[0]}"
-    if node.op == "Einsum":
-        read = [source.shape, *(type_.shape for type_ in operands)]
-        names, sizes, _ = einsum_axes(str(node.attribute("equation", "")), read)
-        for letters, shape in zip(names, read, strict=False):
-            if any(n not in (1, sizes[letter]) for letter, n in zip(letters, shape, strict=True)):
-                yield f"gives one letter two sizes: {' and '.join(map(str, read))}"
     if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
         yield "is in training mode: export the network for inference (model.eval())"
     if node.op == "Reshape" and source.elements != made.elements:

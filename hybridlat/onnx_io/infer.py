@@ -39,7 +39,7 @@ _NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout", "GatherElements"})
 # The sizes of their results are not known beforehand, but never larger than those of the inputs.
 _SHRINK = frozenset({"NonZero", "Compress", "Unique"})
 _TAKE_VECTORS = named("Reshape Tile Pad TopK Split Squeeze Slice Resize Upsample")
-_TAKE_INDICES = named("Gather GatherElements GatherND ScatterElements ScatterND")
+_TAKE_INDICES = named("Gather GatherElements ScatterElements")
 # Like which input the results behind the first are: before set 14 or 10 onnx infers that alone.
 _FURTHER = {"BatchNormalization": 1, "Dropout": 0}
 _log = logging.getLogger(__name__)
@@ -52,11 +52,8 @@ def results_of(
     schema = schema_of(node.op, node.domain, dict(opsets).get(node.domain, 1))
     has_branches = node.has_graph or (node.op in CONTROL_FLOW and not node.domain)
     if schema is None and "Quant" in node.op and node.domain != "com.microsoft":
-        raise NetworkError(
-            f"{node.op} {node.name!r} quantises in a way of one tool, in which no target is "
-            "predicted: export the network before, or in int8 as QDQ (ONNX's QuantizeLinear and "
-            "DequantizeLinear)"
-        )
+        why = "quantises in a way of one tool, in which no target is predicted: export the network"
+        raise NetworkError(f"{node.op} {node.name!r} {why} before that, or in int8 as QDQ")
     if has_branches or schema is None:
         return tuple(stated), ""
     proto = node.proto()
@@ -140,7 +137,11 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
         if is_vector and type_ and len(type_.shape) != 1 and (node.op_type, place) != ("Pad", 2):
             raise NetworkError(f"{where} reads {type_} where a vector is due: export it again")
     if node.op_type in _TAKE_INDICES and source and isinstance(inputs[1], Value):
-        _check_indices(node, source, inputs[1])
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        size, array = math.prod(source.shape[axis:][:1]), inputs[1].array
+        if array is not None and array.size and not -size <= array.min() <= array.max() < size:
+            span = f"the indices {array.min()} to {array.max()} of {size}"
+            raise NetworkError(f"{where} takes {span}: export it again")
     if node.op_type == "Dropout" and any(isinstance(i, Value) and i.array for i in inputs[2:]):
         raise NetworkError(f"{where} is in training mode: export the network for inference")
     weight = operands[0] if node.op_type in ("Conv", "ConvTranspose") and operands else None
@@ -150,19 +151,6 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
                 f"{where} has the kernel_shape {tuple(attribute.ints)} and a weight of the shape "
                 f"{weight.shape}: its kernel_shape must be that of the weight"
             )
-
-
-def _check_indices(node: NodeProto, source: TensorType, indices: Value) -> None:
-    """NetworkError for constant indices that an axis of the data does not have."""
-    first = next((a.i for a in node.attribute if a.name in ("axis", "batch_dims")), 0)
-    count = (*indices.type.shape, 1)[-2] if node.op_type.endswith("ND") else 1
-    rank, array = len(source.shape), indices.array
-    sizes = [source.shape[i] for i in range(first, first + count) if -rank <= i < rank]
-    if array is None or len(sizes) < count:
-        return
-    if ((array < np.negative(sizes)) | (array >= sizes)).any():
-        values = f"the indices {array.min()} to {array.max()} of {source}, which has none there"
-        raise NetworkError(f"{node.op_type} {node.name!r} takes {values}: export it again")
 
 
 def fold_node(

@@ -162,13 +162,10 @@ def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]
                 made.setdefault(out, position)
     needs = [{made[source] for source in node.reads if source in made} for node in nodes]
     order = topological_order(needs)
-    if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
-        free, tensor = set(order), ""
-        position = next(i for i in range(len(nodes)) if i not in free)
-        for _ in nodes:
-            tensor = next(s for s in nodes[position].reads if s in made and made[s] not in free)
-            position = made[tensor]
-        raise NetworkError(f"the graph has a cycle through {tensor!r}: export it again")
+    if len(order) < len(nodes):
+        first = nodes[min(set(range(len(nodes))).difference(order))]
+        where = f"{first.op} {first.name!r} or before it"
+        raise NetworkError(f"the graph has a cycle at {where}: export it again")
     return [nodes[i] for i in order]
 
 

@@ -14,7 +14,6 @@ from onnx.shape_inference import InferenceError
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
-from hybridlat.graph.operators import LEARNED
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line
@@ -34,7 +33,6 @@ from hybridlat.onnx_io.values import SIZES, Value, data_type, dense, schema_of
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
-_MULTIPLY_ACTIVATIONS = ("MatMul", "Einsum")
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,6 @@ class Parsed:
     def fed(self) -> list[ValueInfoProto]:
         """The inputs that have no value in the file."""
         return [info for info in self.frame.graph.input if info.name not in self.tensors]
-
-    @property
-    def weight_names(self) -> frozenset[str]:
-        """The tensors that operators read as weights: an input among them has no batch."""
-        ops = LEARNED.difference(_MULTIPLY_ACTIVATIONS)
-        return frozenset([name for n in self.nodes if n.op in ops for name in n.inputs[1:]])
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:

@@ -18,7 +18,7 @@ from onnx.defs import onnx_opset_version
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
-from hybridlat.graph.operators import is_number
+from hybridlat.graph.operators import LEARNED, is_number
 from hybridlat.onnx_io.checks import Misfit, check_network, refusal
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
 from hybridlat.onnx_io.nodes import FileNode, in_order, node_of
@@ -48,6 +48,7 @@ from hybridlat.onnx_io.write import make_hole, with_hole
 MAX_WEIGHT_BYTES = 1 << 37
 MOST_COPIED_BYTES = 1 << 29
 _PAGE_BYTES = 1 << 16  # each weight starts on one
+_WEIGHTED = LEARNED.difference(("MatMul", "Einsum"))  # what these read may be data
 _log = logging.getLogger(__name__)
 
 
@@ -215,7 +216,9 @@ def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     if unknown := sorted(set(sizes) - {info.name for info in infos}):
         known = ", ".join(repr(info.name) for info in infos)
         raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
-    inputs = input_types(infos, batch, sizes, parsed.weight_names)
+    # What operators read as weights has no batch.
+    weights = {n for node in parsed.nodes if node.op in _WEIGHTED for n in node.inputs[1:]}
+    inputs = input_types(infos, batch, sizes, weights)
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = symbols_of(infos, {name: type_.shape for name, type_ in inputs.items()})
     return Frame(opsets_of(model), inputs, outputs, types_of(model.graph.value_info, symbols))

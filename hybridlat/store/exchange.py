@@ -34,7 +34,7 @@ _FACT = re.compile(
     "load|load_cores|max_sm_mhz|rounds_missing|model|power_limit_w|power_mode|python|runner|"
     "steal_share|virtual_machine|(sm_mhz|temperature_c)_(before|after)"
 )
-_LABEL = re.compile("batch|copied_bytes|layout|lowering|repeat|role|size|sweep")
+_LABEL = re.compile("batch|(memory_)?clock|copied_bytes|layout|lowering|repeat|role|size|sweep")
 _SYSTEM = re.compile(r"[A-Za-z]+ [0-9]+\.[0-9]+")
 _IDENTITY = re.compile(r"[/\\@]|(?i:GPU-)?[0-9a-f]{8}-[0-9a-f]{4}-")  # paths, addresses, UUIDs
 FAILED = "it failed (the reason is left out)"

@@ -59,10 +59,6 @@ class CellPrior:
     kinds: tuple[tuple[str, float], ...] = ()
     reason: str = ""
 
-    @property
-    def must_be_measured(self) -> bool:
-        return self.source != "measured" and (self.latency_us is None or not self.trusted)
-
 
 @dataclass(frozen=True, slots=True)
 class CellSum:
@@ -205,7 +201,8 @@ class ErrorPosterior:
 
     @cached_property
     def required(self) -> tuple[int, ...]:
-        return tuple(i for i in self.unmeasured if self.priors[i].must_be_measured)
+        one = self.priors
+        return tuple(i for i in self.unmeasured if one[i].latency_us is None or not one[i].trusted)
 
     @property
     def complete(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,14 +100,6 @@ def whole_latency(
     return own
 
 
-def by_cells(
-    target: Target, sources: Iterable[Store | PackLookup]
-) -> dict[frozenset[tuple[str, int]], str]:
-    """Signatures of networks whose cells are kept, by those and their counts."""
-    each = (one for source in sources for one in source.breakdowns(target))
-    return {frozenset(one.cells): one.signature for one in each}
-
-
 def tells_latency(record: Measurement) -> bool:
     """Whether a record of a whole network tells its latency on its target.
 
@@ -154,7 +147,9 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     chosen = [r for r in ordered if not was_busy(r.environment)] or ordered
     if not chosen:
         return None
-    how, chosen = _usual_way(chosen)
+    ways = Counter(map(_way, chosen))
+    usual = min(ways, key=lambda way: (way[:2], -ways[way], not way[2]))
+    chosen = [r for r in chosen if _way(r) == usual]
     load = busiest(r.environment for r in chosen)
     known = aggregate((r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen)
     if known.latency_us is None:
@@ -163,19 +158,14 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     when = f"last on {day}" if day and len(chosen) > 1 else day
     when = when or f"from {chosen[-1].labels.get('source', 'an imported table')}"
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
-    basis = ", ".join((count_text(len(chosen), "run"), when, *how))
+    basis = ", ".join((count_text(len(chosen), "run"), when, *filter(None, usual)))
     return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
 
 
-def _usual_way(records: Sequence[Measurement]) -> tuple[list[str], list[Measurement]]:
-    """The records that were timed in one way, in words: best without copies, then the usual one."""
-    ways: dict[tuple[str, ...], list[Measurement]] = {}
-    for record in records:
-        graph = "replayed as a CUDA graph" * (record.launch == "graph")
-        how = "with host copies" * bool(record.copies), record.labels.get("layout", ""), graph
-        ways.setdefault(how, []).append(record)
-    how = min(ways, key=lambda way: (way[:2], -len(ways[way]), not way[2]))
-    return [*filter(None, how)], ways[how]
+def _way(record: Measurement) -> tuple[str, str, str]:
+    """How a network was timed, in words, without any for the plain way."""
+    graph = "replayed as a CUDA graph" * (record.launch == "graph")
+    return "with host copies" * bool(record.copies), record.labels.get("layout", ""), graph
 
 
 def _noise(record: Measurement) -> float:
