@@ -84,9 +84,8 @@ def import_(run: Run) -> None:
     if default is not None:
         refuse_chip(run.target.partition("/")[0].strip(), device_sheets.names())
     with Store(run.store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
-        asides = list[str]()
         if kind == PLAN:
-            document = _import_plans(opened, paths)
+            document, asides = _import_plans(opened, paths), list[str]()
         elif kind in importers.TABLES:
             if kind == "trtexec":
                 read = read_logs(paths, default, tables.board_of)

@@ -180,14 +180,13 @@ def _check(path: Path, stated: Mapping[str, object]) -> None:
 def _check_ratios(path: Path, sheet: _Sheet) -> None:
     """TargetError for numbers that do not go together: one is in another unit than its key's."""
     peak_flops, bytes_per_s = sheet.peak_tflops["fp32"] * 1e12, sheet.bandwidth_gb_per_s * 1e9
-    memory_bytes = None if sheet.memory_gb is None else sheet.memory_gb * 2**30
     ratios = (
         peak_flops / (sheet.units * sheet.clock_mhz * 1e6),
         peak_flops / bytes_per_s,
-        None if memory_bytes is None else memory_bytes / bytes_per_s,
+        (sheet.memory_gb or 0.0) * 2**30 / bytes_per_s,
     )
     for ratio, (what, (low, high, unit)) in zip(ratios, _RATIOS.items(), strict=True):
-        if ratio is not None and not low <= ratio <= high:
+        if ratio and not low <= ratio <= high:
             why = f"{what} is {ratio:.3g} {unit}, and GPUs have {low:g} to {high:g}"
             _refuse(path, f"{why}: one of these numbers is in another unit than its key's")
 

@@ -113,9 +113,11 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
             window = (int(taps[0]), int(taps[1]))
         # A product is of the last size, whatever it stands for.
         turned = channels_last if kind[i] != KINDS["matmul"] else set()
+        ends = read[0] if read else "", next(name for name in node.outputs if name)
+        shapes = [network.types[name].shape if name else () for name in ends]
         source, result = (
-            _channels_first(network.types[name].shape, name in turned) if name else ()
-            for name in (read[0] if read else "", next(name for name in node.outputs if name))
+            (shape[0], shape[-1], *shape[1:-1]) if name in turned and len(shape) == 4 else shape
+            for name, shape in zip(ends, shapes, strict=True)
         )
         kernels.append(
             Kernel(
@@ -155,10 +157,6 @@ def _channels_last(network: Network) -> set[str]:
             images = [name for name in read if len(network.types[name].shape) == 4]
             last.update(made if images and images[0] in last else ())
     return last
-
-
-def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
-    return (shape[0], shape[-1], *shape[1:-1]) if channels_last and len(shape) == 4 else shape
 
 
 def _works(text: str, device: Device | None, precision: str) -> list[Work]:

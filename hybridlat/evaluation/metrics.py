@@ -253,11 +253,6 @@ class TargetReport:
     notes: tuple[str, ...] = ()
     cell_errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
-    def errors_by_part(self) -> Mapping[str, Sequence[float]]:
-        """Our relative errors by kind of cell, else by regime."""
-        own = [result for result in self.results if result.method == OWN]
-        return self.cell_errors or {r.regime: [p.error_share for p in r.predictions] for r in own}
-
     def rows(self) -> list[ResultRow]:
         tested: dict[str, int] = {}
         for j in self.results:

@@ -240,7 +240,8 @@ def _log_picture(report: TargetReport, predictions: Answers) -> None:
     for name, levels in report.calibration.items():
         calibration.plot([*levels], [x.coverage for x in levels.values()], label=name)
     calibration.legend()
-    for name, errors in report.errors_by_part().items():
+    by_regime = {name: [p.error_share for p in own] for name, own in predictions.items()}
+    for name, errors in (report.cell_errors or by_regime).items():
         parts.plot([100 * error for error in errors], [name] * len(errors), "o", ms=3)
     if report.networks:
         names = [family_of(architecture_of(p.name)) for p in each]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +48,9 @@ class NetworkFiles:
         """
         for path in map(PurePath, names):
             alike = self._files.get(plain_name(str(path)), [])
-            shares = [_shared(file.with_suffix("").parts, path.parts) for file in alike]
+            folders = [file.with_suffix("").parts for file in alike]
+            ends = range(1, len(path.parts) + 1)
+            shares = [sum(own[-n:] == path.parts[-n:] for n in ends) for own in folders]
             meant = [f for f, n in zip(alike, shares, strict=True) if n == max(shares)]
             whole = (len(file.relative_to(self._folder).parts) for file in meant)
             is_any = path.parent.name and plain_name(path.name) in _ANY
@@ -64,12 +65,6 @@ class NetworkFiles:
                 raise Refusal("several ONNX files have this name", value, fix)
         fix = "put NAME.onnx there, or name the file in a column onnx"
         raise Refusal(f"there is no ONNX file of the network in {self._folder}", names[0], fix)
-
-
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many parts of two paths are the same from the end."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
 def plain_name(name: str) -> str:

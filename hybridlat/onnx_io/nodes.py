@@ -163,9 +163,8 @@ def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]
     needs = [{made[source] for source in node.reads if source in made} for node in nodes]
     order = topological_order(needs)
     if len(order) < len(nodes):
-        first = nodes[min(set(range(len(nodes))).difference(order))]
-        where = f"{first.op} {first.name!r} or before it"
-        raise NetworkError(f"the graph has a cycle at {where}: export it again")
+        first = nodes[min(set(range(len(nodes))).difference(order))].name
+        raise NetworkError(f"the graph has a cycle at {first!r} or before it: export it again")
     return [nodes[i] for i in order]
 
 

@@ -61,8 +61,7 @@ class Device:
     lowers the clock. ``name`` is that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or
     ``cpu``. ``architecture``, ``compute_capability`` and ``memory_bytes`` are stated where they are
     known; ``shares_memory`` with its host, as Jetsons do; ``power_w`` is the most that the board
-    takes; ``memory_clock_hz`` is half of the bits a second of a pin, as nvidia-smi counts.
-    ``source`` says where the numbers come from.
+    takes; ``memory_clock_hz`` is as nvidia-smi counts. ``source`` is where the numbers come from.
     """
 
     name: str

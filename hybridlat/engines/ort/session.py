@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import resource
-from collections.abc import Iterable
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,7 +58,8 @@ class OnnxRuntimeBackend(CpuBackend):
             options.add_session_config_entry("session.use_env_allocators", "1")
             key = "session.use_device_allocator_for_initializers"
             options.add_session_config_entry(key, "1")
-            buffers = ring[replica % len(ring)].with_own(cold)
+            buffers = copy(ring[replica % len(ring)])
+            buffers.cold = {name: buffers.inputs[name][1].copy() for name in cold}
             return OnnxRuntimeSession(network.name, data, buffers, options)
 
         return build_all(partial(build, replica) for replica in range(count))
@@ -113,11 +113,6 @@ class Buffers:
             name: onnxruntime.OrtValue.ortvalue_from_numpy(onnx_io.zeros(network.types[name]))
             for name in network.outputs
         }
-
-    def with_own(self, cold: Iterable[str]) -> Buffers:
-        other = copy(self)
-        other.cold = {name: self.inputs[name][1].copy() for name in cold}
-        return other
 
 
 class OnnxRuntimeSession(CpuSession):

@@ -18,6 +18,7 @@ _FEW_PIXELS = 6400
 _LARGE_PIXELS = 1024  # maps of 20x20 are small, those of 40x40 are large
 _CONVS, _POOLS = ("Conv", "ConvTranspose"), ("MaxPool", "AveragePool")
 _PASS_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
+_MEANS = ("ReduceMean", "GlobalAveragePool")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _SUMS = frozenset({"Add", "Sum"})
 _READ_DENSE = frozenset({"Resize", "Upsample", "Slice", "Split", *_POOLS})  # no part of another
@@ -62,7 +63,8 @@ def is_global(producer: Group, consumer: Group) -> bool:
 def before_generated(producer: Group, consumer: Group) -> bool:
     """A generated kernel follows the consumer anyway: a global mean, or the way out."""
     passed_on = [g for g in consumer.consumers if g.kind in _PASS_ON and consumer.feeds_only(g)]
-    return consumer.gives_out or any(map(_is_averaged, (consumer, *passed_on)))
+    pairs = ((g, c) for g in (consumer, *passed_on) for c in g.consumers if c.kind in _MEANS)
+    return consumer.gives_out or any(is_global(*pair) for pair in pairs)
 
 
 def layout_unchanged(producer: Group, consumer: Group) -> bool:
@@ -204,11 +206,6 @@ def writes_in_place(producer: Group, consumer: Group) -> bool:
 def _input_shape(group: Group) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     return group.network.types[group.data[0]].shape if group.data else (0, 0, 0)
-
-
-def _is_averaged(group: Group) -> bool:
-    means = [g for g in group.consumers if g.kind in ("ReduceMean", "GlobalAveragePool")]
-    return any(is_global(group, mean) for mean in means)
 
 
 def _is_part_of_another(part: str, group: Group) -> bool:
