@@ -16,7 +16,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.cli.shell import call, run_import
 from tests.fakes import fake_importer
-from tests.networks import Builder, classifier
+from tests.networks import classifier
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -194,15 +194,3 @@ def test_a_typed_network_has_its_file_s_precision(folder: Path, dtype: str, prec
     assert f"  l4/tensorrt-11.2/{precision}\n" in done.stdout, done.output
     other = run_import("a.log", "--nets", "nets", "--target", "l4/tensorrt/int8")
     assert f"contradicts --target: {precision} in net.onnx, not int8" in str(other.exception)
-
-
-def test_a_log_of_a_network_with_channels_last(folder: Path) -> None:
-    b = Builder("net")
-    network = b.network(b.relu(b.input((1, 48, 64, 3))))
-    (folder / "nets" / "net.onnx").write_bytes(to_onnx(network, seed=None))
-    text = LOG.format("", "Tesla T4", 40, network.inputs[0]).replace("2x3x32x32", "1x48x64x3")
-    (folder / "a.log").write_text(text)
-    assert run_import("a.log", "--nets", "nets").exit_code == 0
-    with Store("s.db") as opened:
-        (record,) = opened.measurements(Target.parse("t4/tensorrt-8.6/fp16"), kind="network")
-        assert record.labels["size"] == "48x64"

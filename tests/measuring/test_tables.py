@@ -136,8 +136,8 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     assert cpu.reason == "the engine runs on GPUs alone"
     for whose, clock in (("GPU", "clock"), ("memory", "memory_clock")):
         slow = refusal([row(target=Target("t4", "torch", "fp32"), labels={clock: "900"})], nets)
-        assert slow.reason == f"the {whose}'s clock was locked below its own"
-        assert slow.value == "900 MHz"
+        words = f"the {whose}'s clock was locked below its own"
+        assert (slow.reason, slow.value) == (words, "900 MHz")
     relu("net-c_bs8", "N,8", nets)
     named = refusal([row("net-c_bs8")], nets)
     assert named.reason == "the network's name has another batch"
@@ -147,6 +147,10 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     size = refusal([row(size=(1, 0))], nets)
     assert size.reason == "the ONNX file does not take the batch or the size"
     assert "net-a" in size.value
+    (nets / "none").mkdir()
+    for place, why in (("x", "is not a folder"), ("none", "holds no .onnx file")):
+        with pytest.raises(InputError, match=f"{why}: --nets"):
+            tables.NetworkFiles(nets / place)
 
 
 def relu(name: str, sizes: str, nets: Path) -> None:
@@ -162,12 +166,8 @@ def test_a_file_without_images_takes_no_size_and_channels_may_be_last(nets: Path
     relu("last", "1,8,8,3", nets)
     (record,) = taken([row("last", batch=2, size=(16, 24))], nets)[0].measurements
     assert (record.labels["batch"], record.labels["size"]) == ("2", "16x24")
-
-
-@pytest.mark.parametrize(("place", "why"), [("x", "is not a folder"), ("", "holds no .onnx file")])
-def test_places_without_onnx_files_are_refused(tmp_path: Path, place: str, why: str) -> None:
-    with pytest.raises(InputError, match=f"{why}: --nets"):
-        tables.NetworkFiles(tmp_path / place)
+    (record,) = taken([row("last", shapes={"input:0": (1, 48, 64, 3)})], nets)[0].measurements
+    assert record.labels["size"] == "48x64"
 
 
 def test_targets_of_the_same_rules_lower_once(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,9 @@ def test_a_log_of_8() -> None:
     assert facts_of_note(note)["launch"] == "graph"
     bounded = options("--fp16", "--memPoolSize=workspace:64", "--maxAuxStreams=0", "--verbose")
     assert bounded.labels == {"options": "--maxAuxStreams=0 --memPoolSize=workspace:64"}
+    text = LOG_8.replace("TensorRT.trtexec [TensorRT v8601] # trtexec", "# tensorrt_rtx")
+    rtx = read_log(text.replace("8.6.1", "1.2.0"))  # an engine of its own
+    assert rtx.is_typed and str(row_of(Path("a"), rtx, None).target) == "t4/tensorrt-rtx-1.2/fp32"
 
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
@@ -58,6 +61,12 @@ def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
     assert (row.names, str(row.target)) == (("net_b", "run"), "xavier-agx/tensorrt-7.1/int8")
     assert row.latency_us == pytest.approx(7800)
     assert (row.batch, row.shapes) == (4, {})
+    text = LOG_8.replace("--onnx=/nets/net_a.onnx --fp16", "--loadEngine=net_a.plan")
+    with pytest.raises(Refusal, match="is not stated") as refused:
+        row_of(Path("run.log"), read_log(text), None)
+    assert refused.value.value == "precision missing"
+    row = row_of(Path("run.log"), read_log(text), Target("x", "tensorrt", "bf16"))
+    assert str(row.target) == "t4/tensorrt-8.6/bf16"
 
 
 @pytest.mark.parametrize(
@@ -66,15 +75,6 @@ def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
 def test_versions_in_the_first_line(tag: str, version: str) -> None:
     text = LOG_8.replace("v8601", f"v{tag}").replace("TensorRT version", "Nothing")
     assert read_log(text).fields["version"] == version
-
-
-def test_a_loaded_engine_does_not_tell_its_precision() -> None:
-    text = LOG_8.replace("--onnx=/nets/net_a.onnx --fp16", "--loadEngine=net_a.plan")
-    with pytest.raises(Refusal, match="is not stated") as refused:
-        row_of(Path("run.log"), read_log(text), None)
-    assert refused.value.value == "precision missing"
-    row = row_of(Path("run.log"), read_log(text), Target("x", "tensorrt", "bf16"))
-    assert str(row.target) == "t4/tensorrt-8.6/bf16"
 
 
 def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
@@ -300,8 +300,7 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
 LOCKED = """$ nvidia-smi -lgc 900
 GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900
-$ nvidia-smi -lgc tdp,tdp
-$ nvidia-smi --lock-gpu-clocks="900, 900"
+$ nvidia-smi --lock-gpu-clocks="tdp, tdp"
 # nvidia-smi -ac 5001,900
 $ nvidia-smi --applications-clocks=405,1590
 $ nvidia-smi -lmc 405
@@ -396,10 +395,3 @@ def test_a_log_of_another_target_is_left_out(tmp_path: Path, target: str) -> Non
         (refusal,) = read.refused
         assert refusal.reason == "the log contradicts --target"
         assert refusal.value == f"t4/tensorrt-8.6/fp16, not {target}"
-
-
-def test_tensorrt_rtx_is_an_engine_of_its_own() -> None:
-    text = LOG_8.replace("TensorRT.trtexec [TensorRT v8601] # trtexec", "# tensorrt_rtx")
-    log = read_log(text.replace("8.6.1", "1.2.0"))
-    assert log.is_typed
-    assert str(row_of(Path("a.log"), log, None).target) == "t4/tensorrt-rtx-1.2/fp32"
