@@ -302,8 +302,8 @@ GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900
 $ nvidia-smi --lock-gpu-clocks="tdp, tdp"
 # nvidia-smi -ac 5001,900
-$ nvidia-smi --applications-clocks=405,1590
-$ nvidia-smi -lmc 405
+$ nvidia-smi --applications-clocks="405, 1590"
+$ nvidia-smi -lmc '405'
 Memory clocks set to "(memClkMin 405, memClkMax 405)" for GPU 00000000:1E:00.0
 $ sudo nvpmodel -m 2"""
 
