@@ -23,7 +23,7 @@ from dataclasses import replace
 from hybridlat.engines import pytorch_rules as rules
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
-from hybridlat.engines.fusion.patterns import Match, Rewritten, each
+from hybridlat.engines.fusion.patterns import TURNS, Match, Rewritten, each
 from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import Eliminate, Rule, apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -52,7 +52,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     is the same cell. ``channels_last`` is the layout of inputs, as some sources of timings have it.
     """
     compiled = target.engine == "torch-compile"
-    passes = (*rules.MOVES, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
+    passes = (TURNS, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)

@@ -23,8 +23,6 @@ from hybridlat.engines.fusion.patterns import (
     Pass,
     Rewritten,
     each,
-    nothing,
-    still,
     whole_numbers,
 )
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
@@ -83,11 +81,9 @@ def _uneven_pads(net: Network, node: Node, match: Match) -> None:
         match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
 
 
-MOVES: tuple[Pass, ...] = (each("Transpose", still), each("Reshape", nothing), TURNS)
-"""What moves nothing."""
 CALLS: tuple[Pass, ...] = (
     each("Gather", _strided),
-    *MOVES,
+    TURNS,
     each("Conv", _uneven_pads),
     TWINS,
     each("Split", _chunks),

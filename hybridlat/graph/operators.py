@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from hybridlat.graph.network import TensorType
@@ -186,7 +187,7 @@ def plain_version(op: str, version: int, attributes: Mapping[str, object]) -> in
     return _SINCE.get(op, _USUAL)
 
 
-def packed(shape: Sizes, order: Sequence[int]) -> Sizes:
+def packed(shape: Sequence[int], order: Sequence[int]) -> Sizes:
     """Strides of a tensor without gaps whose axes lie in this order, the last one innermost."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order):
@@ -195,24 +196,76 @@ def packed(shape: Sizes, order: Sequence[int]) -> Sizes:
     return tuple(strides)
 
 
-def reshaped(shape: Sizes, strides: Sizes, to: Sizes) -> Sizes | None:
-    """Strides of another shape over the same bytes, None where there are none.
+Blocks = tuple[tuple[int, int], ...]
+"""An order of elements, the outermost first: how many steps of how many elements."""
 
-    Axes that follow each other without a gap are one stretch; a new shape must not join two.
+
+def joined(steps: Iterable[tuple[int, int]]) -> Blocks:
+    """The same order in the fewest blocks: those that follow each other without a gap are one."""
+    blocks = list[tuple[int, int]]()
+    for size, step in steps:
+        if size > 1:
+            is_next = blocks and blocks[-1][1] == size * step
+            blocks.append((size * blocks.pop()[0] if is_next else size, step))
+    return tuple(blocks)
+
+
+def split(blocks: Blocks, shape: Sizes) -> Blocks:
+    """The blocks, cut where axes of the shape begin, if they can be cut there."""
+    parts, inner = list[tuple[int, int]](), 1
+    starts = sorted({math.prod(shape[axis:]) for axis in range(len(shape))})
+    for size, step in reversed(blocks):
+        for start in starts:
+            part = start // inner
+            if inner < start < inner * size and start == part * inner and not size % part:
+                parts.append((part, step))
+                size, step, inner = size // part, step * part, start
+        parts.append((size, step))
+        inner *= size
+    return tuple(reversed(parts))
+
+
+def turned(blocks: Blocks, shape: Sizes, order: Sizes) -> Blocks | None:
+    """The order of the elements behind a turn of axes; None where a block crosses one."""
+    parts, axes = split(blocks, shape), packed(shape, range(len(shape)))
+    places = packed([size for size, _ in parts], range(len(parts)))
+    if not {axis for axis, size in zip(axes, shape, strict=True) if size > 1} <= {*places}:
+        return None
+    each = [*zip(parts, places, strict=True)]
+    return joined([p for a in order for p, at in each if axes[a] <= at < axes[a] * shape[a]])
+
+
+def turns_between(shape: Sizes, blocks: Blocks, made: Sizes) -> list[tuple[Sizes, Sizes]]:
+    """The views, and the turns (with their order of axes), that move elements so; their shapes.
+
+    That is one where one will do, else a turn between views, of the axes of both ends.
     """
-    stretches: list[tuple[int, int]] = []  # elements, innermost stride
-    for size, stride in zip(shape, strides, strict=True):
-        if size > 1 and stretches and stretches[-1][1] == stride * size:
-            stretches[-1] = stretches[-1][0] * size, stride
-        elif size > 1:
-            stretches.append((size, stride))
-    made = list[int]()
-    left = step = 1  # elements of the stretch at hand that axes to the right do not yet cover
-    for size in [max(1, size) for size in reversed(to)]:  # what is empty lies anyhow
-        if left == 1 and size > 1 and stretches:
-            left, step = stretches.pop()
-        if left % size:
-            return None
+    if len(blocks) < 2:
+        return [((), made)]
+    parts = split(blocks, made)
+    inner = split(tuple(sorted(parts, key=lambda part: -part[1])), shape)
+    outer = [cut for size, step in parts for cut in inner if step <= cut[1] < step * size]
+    before, behind = (tuple([size for size, _ in cuts]) for cuts in (inner, outer))
+    wide, ones = ([a for a, size in enumerate(shape) if (size > 1) is w] for w in (True, False))
+    places = [inner.index(part) for part in outer]
+    ends = [tuple([size for size in end if size > 1]) for end in (shape, made)]
+    if len(shape) == len(made) and ends == [before, behind]:
+        turns = iter([wide[place] for place in places])
+        return [(tuple([next(turns) if size > 1 else ones.pop(0) for size in made]), made)]
+    lead = max(wide[0], [size > 1 for size in made].index(True))
+    before, behind = (*[1] * lead, *before), (*[1] * lead, *behind)
+    order = (*range(lead), *[lead + place for place in places])
+    views = ((), before), (order, behind), ((), made)
+    return [step for step, old in zip(views, (shape, (), behind), strict=True) if step[1] != old]
+
+
+def reshaped(shape: Sizes, strides: Sizes, to: Sizes) -> Sizes | None:
+    """Strides of another shape over the same bytes, None where there are none."""
+    parts, made, step = [*split(joined(zip(shape, strides, strict=True)), to)], list[int](), 1
+    if [size for size, _ in parts] != [size for size in to if size > 1]:
+        return None
+    for size in reversed(to):
+        step = parts.pop()[1] if size > 1 else step
         made.append(step)
-        left, step = left // size, step * size
-    return tuple(reversed(made)) if left == 1 and not stretches else None
+        step *= max(1, size)
+    return tuple(reversed(made))

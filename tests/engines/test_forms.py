@@ -181,10 +181,15 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
              e = Mul(d, kp) y = Add(e, lp)"""),
         (21, "y = GroupNormalization<num_groups=2>(x, k8, l8)"),
     ]),
-    "axes turned twice around a view": (ROWS, [
-        (13, "a = Relu(x) r = Reshape(a, cut) y = Softmax<axis=1>(r)"),
-        (13, """a = Relu(x) b = Transpose<perm=[0,2,1]>(a) r = Reshape(b, behind)
-             d = Transpose<perm=[0,3,1,2]>(r) y = Softmax<axis=1>(d)"""),
+    "axes turned before a view or behind it, there and back, and twice": (ROWS, [
+        (13, """a = Relu(x) b = Transpose<perm=[0,2,1]>(a) z = Tanh(b) r = Reshape(b, behind)
+             y = Softmax<axis=1>(r)"""),
+        (13, """a = Relu(x) b = Transpose<perm=[0,2,1]>(a) z = Tanh(b) r = Reshape(a, cut)
+             d = Transpose<perm=[0,2,3,1]>(r) y = Softmax<axis=1>(d)"""),
+        (13, """a = Relu(x) b = Transpose<perm=[0,2,1]>(a) d = Transpose<perm=[0,2,1]>(b)
+             e = Transpose<perm=[0,2,1]>(d) z = Tanh(e) r = Reshape(d, cut)
+             g = Transpose<perm=[0,3,1,2]>(r) h = Transpose<perm=[0,3,1,2]>(g)
+             y = Softmax<axis=1>(h)"""),
     ]),
     "parts": (X, [
         (13, "a, b = Split<axis=1>(x) e = Add(a, half) d = Relu(b) y = Add(e, d)"),

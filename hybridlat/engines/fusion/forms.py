@@ -249,14 +249,13 @@ def _resizes(net: Network, node: Node, match: Match) -> None:
         match.put(sized, **{sizes: whole_numbers(*net.types[match.made].shape)})
 
 
-_VIEWS = (each("Reshape", nothing), TURNS)
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),
     each("GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("ReduceSum", _sums),
     each("Slice Concat Expand Tile AveragePool", nothing),
-    *_VIEWS,
+    TURNS,
     TWINS,
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
@@ -264,7 +263,7 @@ FORMS: tuple[Pass, ...] = (
     *COMPOSITES,
     each("Add", norms),
     each("LayerNormalization InstanceNormalization AveragePool", _plain),
-    *((_PRODUCTS, _flat_products), *_VIEWS) * 2,  # what follows a product may have its axes now
+    *((_PRODUCTS, _flat_products), TURNS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
     each("Resize", _resizes),
     each("Concat", concats, is_backwards=True),

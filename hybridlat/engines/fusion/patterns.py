@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import SET, named, packed, plain_version, reshaped
+from hybridlat.graph.operators import (
+    SET,
+    Blocks,
+    Sizes,
+    joined,
+    named,
+    plain_version,
+    turned,
+    turns_between,
+)
 
 
 class Match:
@@ -75,7 +85,7 @@ class Match:
 
 
 _MOVES = ("Reshape", "Transpose")
-_COPIES, _MOST_IN_A_ROW = (*_MOVES, "Concat"), 12
+_COPIES = (*_MOVES, "Concat")
 Pass = tuple[frozenset[str], Callable[[Network, Sequence[Node]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
 
@@ -163,11 +173,12 @@ def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
             pairs.append((node, old.origins[position]))
     if stands_for:
         pairs = [(replace(node, inputs=read_now(node.inputs)), held) for node, held in pairs]
-    needed = {name for node, _ in pairs for name in node.inputs}.union(read_now(network.outputs))
-    dropped = {name for name in network.consumers if name not in needed}
-    pairs = [
-        p for p in pairs if p[0].op not in (*_MOVES, "Concat") or p[0].outputs[0] not in dropped
-    ]
+    left = len(pairs) + 1
+    while left > len(pairs):
+        left = len(pairs)
+        needed = {name for node, _ in pairs for name in node.inputs} | {*read_now(network.outputs)}
+        dropped = {name for name in network.consumers if name not in needed}
+        pairs = [p for p in pairs if p[0].op not in _COPIES or p[0].outputs[0] not in dropped]
     nodes = [node for node, _ in pairs]
     made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
     read = {name for node in nodes for name in node.inputs}
@@ -216,51 +227,59 @@ def _same(net: Network, source: str, match: Match) -> None:
         match.skip(source)
 
 
-def _turns(net: Network, node: Node, match: Match) -> None:
-    """Views and turned axes in a row are one view, or one turn of axes, where that does the same.
+Moved = tuple[str, Blocks, Sizes]
+"""A tensor, the order in which its elements are read, and the shape of the result."""
 
-    The newer exporter turns keys of attention so, and simplifiers join what moves nothing.
+
+def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
+    """Views and turned axes in a row are written in one way, and once: what moves where decides.
+
+    Exporters and simplifiers turn axes before a view or behind it, there and back, and twice.
     """
-    chain = [node]
-    while len(chain) < _MOST_IN_A_ROW and (before := net.maker(chain[0].inputs[0], *_MOVES)):
-        chain.insert(0, before)
-    for start in range(len(chain) - 1):
-        if not (match.nodes or match.stands_for):
-            _in_one(net, chain[start:], match)
-
-
-def _in_one(net: Network, chain: Sequence[Node], match: Match) -> None:
-    """Write the one view or turn of axes that does what a chain of them does, if there is one."""
-    x, made = chain[0].inputs[0], net.types[match.made].shape
-    shape = net.type_of(x).shape
-    plain = steps = packed(shape, range(len(shape)))
-    for node in chain:
-        order, to = node.sizes("perm"), net.types[node.outputs[0]].shape
-        read = net.type_of(node.inputs[0]).shape
-        known = tuple([steps[axis] for axis in order]) if order else reshaped(read, steps, to)
-        if known is None:
-            return
-        steps = known
-    axes = {pair: axis for axis, pair in enumerate(zip(shape, plain, strict=True)) if pair[0] > 1}
-    ones = iter([axis for axis, size in enumerate(shape) if size == 1])
-    pairs = [*zip(made, steps, strict=True)]
-    places = [axes.get(pair) if pair[0] > 1 else next(ones, None) for pair in pairs]
-    turned = tuple([axis for axis in places if axis is not None])
-    wide = [step for size, step in pairs if size > 1]
-    if wide == sorted(wide, reverse=True):
-        if match.view(x, made) == x:
+    known, first = dict[str, tuple[str, Blocks]](), dict[Moved, str]()
+    for node in nodes:
+        match, read, order = Match(net, node), node.inputs[0], node.sizes("perm")
+        made = net.types[match.made].shape
+        if read not in net.types or 0 in made:
+            continue
+        plain = joined(((math.prod(made), 1),))
+        x, blocks = known.get(read, (read, plain))
+        if order:
+            moved = turned(blocks, net.types[read].shape, order)
+            x = read if moved is None else x
+            blocks = moved or turned(plain, net.types[read].shape, order) or ()
+        known[match.made] = x, blocks
+        twin = first.setdefault((x, blocks, made), match.made)
+        if blocks == plain and net.types[x].shape == made:
             _same(net, x, match)
-    elif len(turned) == len(places) == len(shape):
-        match.add("Transpose", (x,), made, perm=turned)
+        elif twin != match.made and match.made not in net.outputs:
+            match.skip(twin)
+        else:
+            _write(match, x, blocks, first)
+        if match.nodes or match.stands_for:
+            yield match
 
 
-def still(net: Network, node: Node, match: Match) -> None:
-    """Turning axes of one element moves nothing, so that it is a Reshape."""
-    made, shape = net.types[node.outputs[0]].shape, net.type_of(node.inputs[0]).shape
-    order = node.sizes("perm") or ()
-    moved = [axis for axis in order if shape[axis] > 1]
-    if order and moved == sorted(moved) and made != shape:
-        match.view(node.inputs[0], made)
+def _write(match: Match, x: str, blocks: Blocks, first: dict[Moved, str]) -> None:
+    """Put the steps from ``x`` to the result in place, unless it is made so."""
+    net, present = match.net, list[tuple[Sizes, Sizes]]()
+    made, node, read = net.types[match.made].shape, net.maker(match.made, *_MOVES), ""
+    steps = turns_between(net.types[x].shape, blocks, made)
+    while len(present) < len(steps) and node is not None:
+        present.insert(0, (node.sizes("perm") or (), net.types[node.outputs[0]].shape))
+        read, node = node.inputs[0], net.maker(node.inputs[0], *_MOVES)
+    if (read, present) == (x, steps):
+        return
+    read, at = x, joined(((math.prod(made), 1),))
+    for order, to in steps:
+        at = blocks if order else at
+        kept = first.get((x, at, to), match.made)
+        if kept == match.made:
+            op, sizes = ("Transpose", []) if order else ("Reshape", [whole_numbers(*to)])
+            stated: dict[str, AttributeValue] = {"perm": order} if order else {}
+            kept = match.add(op, (read,), to, *sizes, **stated)
+            first.setdefault((x, at, to), kept)
+        read = kept
 
 
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
@@ -277,5 +296,5 @@ def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             yield match
 
 
-TURNS: Pass = each("Transpose Reshape", _turns, is_backwards=True)
+TURNS: Pass = frozenset(_MOVES), _moves
 TWINS: Pass = named("Pad MaxPool AveragePool GlobalAveragePool Relu Sigmoid Concat"), twins

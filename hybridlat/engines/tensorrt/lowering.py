@@ -75,7 +75,6 @@ RULES: tuple[Rule, ...] = (
     Fuse("Softplus", "Tanh", "x * tanh(softplus(x)) is one activation", when.only_reader, "SoftTanh"),
     Fuse("SoftTanh", "Mul", "x * tanh(softplus(x)) is one activation", when.gates_itself, "Mish"),
     Fuse("Reshape", "Transpose", "one copy", all_of(when.only_reader, unless(trt.layout_unchanged)), "Shuffle"),
-    Fuse("Transpose", "Shuffle", "one copy: the layer turns axes before its view and behind", when.only_reader),
 
     # What a following generated kernel takes before a convolution can.
     Fuse("BatchNormalization Affine", "Relu", "one element-wise kernel", when.only_reader, "Affine"),
@@ -105,7 +104,7 @@ RULES: tuple[Rule, ...] = (
     # Kernels of their own kind.
     Fuse("InstanceNormalization GroupNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(trt.is_half, trt.few_pixels))),
     Fuse(ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by(NORM)), "Transpose", in_region=True),
-    Fuse("Transpose", NORM, "read transposed", when.only_reader, "Norm", in_region=True),
+    Fuse("Transpose Reshape", NORM, "read transposed, or in another shape", when.only_reader, "Norm", in_region=True),
     Fuse(f"{NORM} Norm", NORM, "one pass over the same rows", makes="Norm", in_region=True),
     Eliminate("Transpose", "moves axes of size 1 only", trt.layout_unchanged),
     Fuse("Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(trt.is_fully_connected))), "Conv", in_region=True),
