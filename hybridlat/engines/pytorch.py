@@ -154,6 +154,11 @@ def _scales(net: Network, node: Node, match: Match) -> None:
     reads, through views, is attention's: one number, which none folds through a Transpose.
     """
     how = simplified(node.inputs, node.outputs)
+    if how == "fed" and node.op in _CONVOLUTIONS:
+        type_ = net.type_of(node.inputs[0])
+        fed = match.add("Mul", node.inputs[:1], type_.shape, Constant(type_._replace(shape=())))
+        match.put(replace(node, inputs=(fed, *node.inputs[1:])))
+        return
     convs = [n for n in net.nodes if n.op == "Conv"] if how == "changed" else []
     if how != "scaled" and not (node.inputs[2:] and any(_origin(n) == "folded" for n in convs)):
         return

@@ -86,8 +86,13 @@ class Writing:
         self.nodes.append(node if read == node.inputs else replace(node, inputs=read))
 
     def keep_read(self, node: Node) -> None:
-        """The operator stays, without last results that nothing reads."""
-        source = self.source
+        """The operator stays, without last results that nothing reads, and constant states."""
+        source, read = self.source, node.inputs
+        while len(read) in (6, 7) and (not read[-1] or read[-1] in source.constants):
+            read = read[:-1]
+        while not read[-1]:
+            read = read[:-1]
+        node = replace(node, inputs=read)
         is_read = [m in source.consumers or m in source.outputs for m in node.outputs[1:]]
         while is_read and not is_read.pop():
             self.types.pop(node.outputs[-1], None)

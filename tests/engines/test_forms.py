@@ -29,6 +29,7 @@ CONSTANTS = """
   float[8,1,1] kp, float[8,1,1] lp, float[1,8,1,1] lq, float[8,8] w, float[8,8] w2,
   float[6,6] w6, float[8,3] w3, float[3,8] w3t, float[3] b3, float[8,8,1,1] f,
   float[8,8,1,1] f2, float[8,1,1,1] deep, float[8,8,2,2] c2, float[1,16,8] lx, float[1,16,4] lr,
+  float[1,1,4] state,
   float[8] "onnx::Conv_1", float[8,8,1,1] _v_1, float[8] _v_2, float[8,16] _v_3, float[8,16] wide,
   float[8,8,1,1] mul_weight, float[8] mul_bias, float[6,6] w_weight_fused, int64[2] flat6 = {48,6},
   float[6] w_bias_fused, int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i2 = {2},
@@ -163,7 +164,8 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (17, f"{SCALED} h = Add(d, mask) s = Softmax(h) y = MatMul(s, v)"),
     ]),
     "a recurrent layer": (STEPS, [
-        (14, f"{results} = LSTM<hidden_size=4>(x, lx, lr)") for results in ("y", "y, h, e")
+        (14, f"{results} = LSTM<hidden_size=4>(x, lx, lr{states})")
+        for results, states in (("y", ""), ("y, h, e", ""), ("y", ", , , state, state"))
     ]),
     "parts of parts of parts": (X, [
         (13, f"{BRANCHES} y = Concat<axis=1>(a, b, e, x) z = Concat<axis=1>(b, e, a, b)"),
@@ -336,6 +338,10 @@ MODULES = {
     "a simplifier that names weights anew folds one": (
         'a = Conv(x, f, "onnx::Conv_1") b = Conv(a, f, c) d = Mul(b, kp) y = Conv(d, f2)',
         'a = Conv(x, f, "onnx::Conv_1") d = Conv(a, _v_1, _v_2) y = Conv(d, _v_4)',
+    ),
+    "a simplifier folds a number in front of a layer": (
+        "a = Relu(x) d = Mul(a, half) y = Conv(d, f, c)",
+        "a = Relu(x) y = Conv(a, _v_1, c)",
     ),
     "a simplifier folds one behind a norm": (
         "r = Conv(x, f) a = BatchNormalization(r, k8, l8, m8, v8) d = Mul(a, kp) y = Relu(d)",
