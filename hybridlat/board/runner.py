@@ -116,7 +116,7 @@ class PlanRun(object):
         plan.check_files()
         self._lock = hold(machine_lock(), _say_waiting)
         os.set_inheritable(self._lock, True)
-        self._end = time.time() + budget_s
+        self._end = time.monotonic() + budget_s
         try:
             hello = self._start().hello
             runtime, own = plan.content["runtime"], "%(engine)s-%(version)s" % hello
@@ -155,7 +155,7 @@ class PlanRun(object):
         counts = {"measured": 0, "failed": 0, "done before": len(visits) - len(todo), "left": 0}
         try:
             for done, (number, task) in enumerate(todo):
-                if time.time() > self._end:
+                if time.monotonic() > self._end:
                     counts["left"] += len(todo) - done
                     break
                 outcome = self._do(task, number)
@@ -185,7 +185,7 @@ class PlanRun(object):
                 return "failed"
             except WorkerLost as error:
                 self._worker = None
-                if time.time() > self._end:
+                if time.monotonic() > self._end:
                     return "left"  # not the model's fault: the next run begins it anew
                 if error.timed_out:  # to wait for it a second time is not worth the time
                     self._journal.write(dict(failure, error=str(error)))
@@ -232,7 +232,7 @@ class PlanRun(object):
             worker.ask(60, "drop", key=oldest)
             self._loaded.remove(oldest)
         spec, file = self._plan.items[item], self._plan.file
-        left_s = self._end + _GRACE_S - time.time()
+        left_s = self._end + _GRACE_S - time.monotonic()
         limit_s = max(1.0, min(self._plan.settings["build_s"], left_s))
         paths = {"path": file(spec["file"]), "typed_path": file(spec.get("typed_file", ""))}
         usual = {"copies": spec.get("copies", 1), "alone": spec.get("alone", False)}

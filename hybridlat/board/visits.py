@@ -146,13 +146,13 @@ def _summary(readings: List[Reading]) -> Dict[str, float]:
 
 def _warm(engine: Engine, key: str, seconds: float) -> int:
     """Run for a while; how many inferences make one batch."""
-    begin = time.time()
+    begin = time.monotonic()
     last = engine.run_us(key, 3)
     clock = 0.0
     while True:
         typical = max(0.5, sorted(last)[len(last) // 2])
         count = max(1, min(_MOST_PER_BATCH, int(_BATCH_US / typical)))
-        spent = time.time() - begin
+        spent = time.monotonic() - begin
         if spent >= seconds:
             now = engine.read_sensors().get("sm_mhz", 0.0)
             if spent >= 3 * seconds or abs(now - clock) <= 0.01 * now:

@@ -1,12 +1,15 @@
 """worker.py: old Pythons, going on after kills and cuts, hangs, other boards; one visit."""
 
 import ast
+import itertools
 import json
 import math
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from hybridlat import board
 from hybridlat.board.journal import Journal, read_lines
 from hybridlat.board.plan import Plan
+from hybridlat.board.runner import PlanRun, Worker
 from hybridlat.board.visits import Engine, Reading, visit
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results, plans
@@ -64,6 +68,17 @@ def test_every_python_runs_it_and_differentials_add_up(make_plan: MakePlan, vers
     assert total == pytest.approx(whole, rel=0.05)
     assert str(records[0].target) == "board/fake-1.0/fp32"
     assert records[0].environment["sm_mhz"] == "1500.0"
+
+
+def test_a_clock_that_is_set_ends_no_run_and_warms_nothing_for_hours(
+    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", iter(range(9**6, 0, -3600)).__next__)
+    visit(Steady(), ["5000"], 20, 0.0, 0.05)
+    monkeypatch.setattr(time, "time", itertools.count(0, 3600).__next__)
+    folder = quick(make_plan("fake"))
+    start = partial(Worker, str(folder / "worker.py"), "fake", {})
+    assert PlanRun(Plan(str(folder)), start, budget_s=900).run()["left"] == 0
 
 
 def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan: MakePlan) -> None:
