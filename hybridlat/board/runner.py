@@ -167,7 +167,7 @@ class PlanRun(object):
         except BaseException as error:
             self._close(at_once=True)
             if isinstance(error, NoDevice):  # not the model's fault: the rest is left undone
-                raise BoardError("the device is lost (%s): the next run goes on from here" % error)
+                raise BoardError("the run ends (%s): the next one goes on from here" % error)
             raise
         self._close()
         return counts
@@ -198,8 +198,7 @@ class PlanRun(object):
         try:
             return self._measure(task)
         except EngineError as error:
-            text = str(error).lower().replace(" ", "")
-            if "outofmemory" not in text or set(self._loaded) <= set(task["items"]):
+            if "memory" not in str(error).lower() or set(self._loaded) <= set(task["items"]):
                 raise
         assert self._worker is not None
         for key in self._loaded:

@@ -168,7 +168,7 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
     say = partial(print, file=answers, flush=True)
     try:
         engine = open_engine(engine_name, options)
-    except NoDevice as error:
+    except (NoDevice, OSError) as error:
         say(json.dumps({"error": str(error), "kind": "NoDevice"}))
         return 3
     hello = {"engine": engine.name, "version": engine.version, "settings": engine.settings()}
@@ -182,8 +182,8 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
             answer = {"result": calls[request.pop("do")](**request)}
         except BoardError as error:
             answer = {"error": str(error), "kind": type(error).__name__}
-        except MemoryError:
-            answer = {"error": "the board is out of memory", "kind": "EngineError"}
+        except OSError as error:  # a full disk is the board's, and fails no model
+            answer = {"error": str(error), "kind": "NoDevice"}
         except Exception as error:  # noqa: BLE001 - one model must not end the run
             text = "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
             answer = {"error": text, "kind": "EngineError"}

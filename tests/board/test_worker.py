@@ -129,6 +129,17 @@ def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> 
     assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 
+def test_what_fails_for_want_of_room_on_the_disk_is_left_to_the_next_run(
+    make_plan: MakePlan,
+) -> None:
+    folder = quick(make_plan("fake"))
+    full = run(folder, "--option", f"full_disk={task_file(folder)}")
+    assert full.returncode == 2
+    assert "the run ends ([Errno 28] No space left on device): the next one goes on" in full.stderr
+    assert "failure" not in [line["kind"] for line in lines_of(folder)]
+    assert run(folder).returncode == 0
+
+
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     assert run(folder, "--option", "room=3").returncode == 0

@@ -44,6 +44,8 @@ class FakeEngine(Engine):
             time.sleep(3600)
         if self._is_chosen("lose_device", path):
             raise DeviceLost("the made-up device is gone")
+        if self._is_chosen("full_disk", path):
+            raise OSError(28, "No space left on device")
         if len(self._cost) >= int(self._options.get("room", "1000000")):
             raise EngineError("the made-up device is out of memory")
         with open(path, "rb") as source:
