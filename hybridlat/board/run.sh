@@ -70,7 +70,7 @@ find_trtexec() {
 }
 TRTEXEC=$(find_trtexec)
 [ -n "$TRTEXEC" ] && [ -x "$TRTEXEC" ] || die 3 "trtexec is not here: set TRTEXEC to its path"
-mkdir -p logs layers
+mkdir -p logs layers || die 2 "$(pwd) cannot be written: copy the plan to a folder that can"
 "$TRTEXEC" --help >logs/help.txt 2>&1
 code=$(sed -n 's/.*\[TensorRT v\([0-9][0-9]*\)\].*/\1/p' logs/help.txt | head -n 1)
 [ -n "$code" ] || die 3 "$TRTEXEC does not say its version (see logs/help.txt)"
@@ -93,7 +93,7 @@ flags_for() { # precision
     if knows maxAuxStreams; then echo --maxAuxStreams=0; fi
     if knows profilingVerbosity; then echo --profilingVerbosity=detailed
     elif knows nvtxMode; then echo --nvtxMode=verbose; fi
-    if knows timingCacheFile; then echo "--timingCacheFile=timing.cache"; fi
+    if knows timingCacheFile; then echo "--timingCacheFile=$ENGINES/timing.cache"; fi
     case $1 in
         fp32-strict) echo --noTF32 ;;
         fp32 | tf32) ;;
@@ -121,7 +121,7 @@ TOP_MHZ=$(smi clocks.max.sm)
 IDENTITY="trtexec|$code|$MODEL|$JETPACK|$MODE|$GPU|$DRIVER|$UUID|$LIMIT_W|$TOP_MHZ"
 BOARD_ID=$(printf '%s' "$IDENTITY" | cksum | tr -c '0-9\n' '-')
 PLAN=$(cat plan.txt)
-ENGINES=engines/$BOARD_ID # another board's run slower, or not at all
+ENGINES=engines/$BOARD_ID # what another board built or timed runs slower here, or not at all
 mkdir -p "$ENGINES"
 
 gpu_clock() {
@@ -294,7 +294,13 @@ measure() { # item precision file typed round visit (a shell's variables are glo
     call "logs/$m_item.log"
     status=$?
     if [ "$status" -ne 0 ]; then
-        rm -f "$engine" "$engine.part"
+        rm -f "$engine.part"
+        if [ -s "$engine" ] && [ "$status" -ne 124 ]; then # a cut may have damaged it: once more without
+            rm -f "$engine"
+            measure "$@"
+            return
+        fi
+        rm -f "$engine"
         # Bytes, less the half of a character that may end them.
         why=$(grep -E '\[E\]|rror' "logs/$m_item.log" | tail -n 3 | awk '{
             if (length($0) > 300) { $0 = substr($0, 1, 300); sub(/[\300-\377][\200-\277]*$/, "") }

@@ -57,6 +57,9 @@ def run(version: str, flags: dict[str, str]) -> bool:
     path = flags.get("--loadEngine") or flags["--onnx"]
     with open(path, "rb") as source:
         data = source.read()
+    if "--loadEngine" in flags and not data.startswith(b"plan "):
+        print(f"{STAMP} [E] Error[1]: the engine is damaged")
+        return False
     if log := os.environ.get("FAKE_TRTEXEC_LOG"):
         with open(log, "a") as sink:
             sink.write(" ".join(sys.argv) + "\n")

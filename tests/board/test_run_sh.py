@@ -44,6 +44,7 @@ def test_every_dialect_measures_the_whole_plan(
     assert done.returncode == 0, done.stderr
     calls = log.read_text().splitlines()
     assert all(("--fp16" in c) == (precision == "fp16" and version != "11") for c in calls)
+    assert version == "8.2" or all("timingCacheFile=engines/" in call for call in calls)
     assert all(("--noTF32" in c) == (precision == "fp32-strict") for c in calls)
     results = plan_results.read_results(folder)
     records = results.measurements
@@ -125,6 +126,8 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert run_sh(folder, FAKE_TRTEXEC_DIE=str(die)).returncode < 0
     with (folder / "results.jsonl").open("a") as sink:
         sink.write('}\0\n{"kind": "visit", "task": "cut o')
+    for engine in folder.glob("engines/*/*.plan"):
+        engine.write_bytes(b"cut off")
     assert run_sh(folder).returncode == 0
     assert sorted(visits(folder)) == sorted(visits(whole))
     assert len(set(visits(folder))) == len(visits(folder))
@@ -202,6 +205,13 @@ def test_a_plan_that_was_cut_off_is_refused(
     assert done.returncode == 2 and "copy the plan again" in done.stderr
     with pytest.raises(BoardError, match=f"{path.name} is not as it was written: copy"):
         Plan(str(folder)).check_files()
+
+
+def test_a_folder_that_cannot_be_written_is_named(make_plan: MakePlan, run_sh: RunScript) -> None:
+    folder = make_plan()
+    (folder / "logs").write_text("a file in its place")
+    done = run_sh(folder)
+    assert done.returncode == 2 and f"{folder} cannot be written: copy the plan" in done.stderr
 
 
 def test_plans_of_another_version_are_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
