@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
 _SHORTEST_US, _LONGEST_US = 1e-3, 60e6
 _MOST_DRIFT = 100.0
+_EARLIEST = "2020"  # before it there was no TensorRT that a plan takes
 MISSING = "rounds_missing"
 """Says in a record's environment that a run was cut off: it has fewer visits than are planned."""
 _PARTS = ("cells", "layers")
@@ -73,6 +75,13 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
                 raise StoreError(f"{path} has a result of {item[:60]!r}, which is not in the plan")
             if not all(_SHORTEST_US < sample < _LONGEST_US for sample in samples):
                 raise StoreError(f"{path} has samples of {item} that cannot be latencies")
+    latest = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    undated = [line for line in lines if not _EARLIEST < line["at"] < latest]
+    if undated:
+        text = "%s: the board's clock was wrong (%s): what it measured then has no date"
+        _log.warning(text, path, undated[0]["at"])
+    for line in undated:
+        line["at"] = ""
     visits = [line for line in lines if line["kind"] == "visit"]
     failures = [line for line in lines if line["kind"] == "failure"]
     lost = Counter(line["task"] for line in failures if line.get("lost"))
@@ -83,7 +92,10 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
     }
     facts = _stated(header["board"])
     gpu, model, mode = (facts.get(name, "") for name in ("gpu", "model", "power_mode"))
-    device = device_of(manifest["device"], gpu, model, mode)
+    device, is_unsure = device_of(manifest["device"], gpu, model, mode)
+    if is_unsure:
+        text = "%s is of a GPU named %r, and counts as %s as the plan says: plan for its own name"
+        _log.warning(text + " if it is another", path, gpu, device)
     return _Results(header["board_id"], device, header["at"], facts, visits, failed)
 
 
@@ -139,7 +151,8 @@ def read_results(folder: str | Path) -> ImportedRecords:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
         if not text.startswith(f"{HEADER}\n"):
             raise StoreError(f"{folder} has signatures of another version of hybridlat: plan again")
-    for id_ in {board.id for board in boards}:
+    ids = {board.id for board in boards}
+    for id_ in ids:
         _set_drift(manifest["reference"], [board.visits for board in boards if board.id == id_])
     records = [m for board in boards for m in _measurements(manifest, board)]
     breakdowns: list[Breakdown] = []
@@ -150,9 +163,12 @@ def read_results(folder: str | Path) -> ImportedRecords:
                 cells, layers = (tuple((h, int(n)) for h, n in item[k]) for k in _PARTS)
                 breakdown = Breakdown(target, item["network"], item["signature"], cells, layers)
                 breakdowns.append(breakdown)
-    if left := sum(MISSING in record.environment for record in records):
+    planned = {(r["kind"], r["signature"], id_) for r in manifest["records"] for id_ in ids}
+    ended = [r for r in records if r.failure is not None or MISSING not in r.environment]
+    done = {(r.kind, r.signature, r.environment["board_id"]) for r in ended}
+    if left := planned - done:
         text = "%s: %d of %d records lack visits: run the plan again, it goes on from there"
-        _log.warning(text, folder, left, len(records))
+        _log.warning(text, folder, len(left), len(planned))
     return ImportedRecords(texts, records, breakdowns)
 
 

@@ -276,17 +276,21 @@ def board_of(
     raise Refusal("several boards have this name", facts, "say which with --target")
 
 
-def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> str:
-    """``ordered``, unless the names of a GPU, its board and the mode are another device's."""
+def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> tuple[str, bool]:
+    """``ordered``, unless the names of a GPU, its board and the mode are another device's.
+
+    Second whether no data sheet tells: only one of the two names has one.
+    """
     known = device_sheets.names()
     try:
         plain = device_name(gpu, model)
         alike = boards_of(gpu, known) if plain == device_name(gpu) else []
     except TargetError:
-        return ordered
+        return ordered, False
     alike = alike or [n for n in known if n.startswith(plain) and _VARIANT.fullmatch(n, len(plain))]
-    is_other = {ordered, plain} <= {*known} and MODES.sub("", ordered) not in alike
-    return _in_mode(plain if is_other else ordered, power_mode)
+    is_same = MODES.sub("", ordered) in alike
+    sheets = 0 if is_same else len({ordered, plain}.intersection(known))
+    return _in_mode(plain if sheets == 2 else ordered, power_mode), sheets == 1
 
 
 def _in_mode(board: str, power_mode: str) -> str:

@@ -226,7 +226,8 @@ def test_plans_of_another_version_are_refused(make_plan: MakePlan, run_sh: RunSc
     [("tensorrt-10.3", "board", "with tensorrt-8.6, not tensorrt-10.3"),
      ("tensorrt", "board", "with tensorrt-8.6, not the newest tensorrt"),
      ("tensorrt-ngc", "board", "with tensorrt-8.6, not the newest tensorrt"),
-     ("tensorrt-8.6", "board", ""), ("tensorrt-8.6", "t4", "with board, not t4")],
+     ("tensorrt-8.6", "board", ""), ("tensorrt-8.6", "t4", "with board, not t4"),
+     ("tensorrt-8.6", "board", "GPU named 'board one', and counts as board")],
 )  # fmt: skip
 def test_results_of_another_version_or_board_are_kept_as_what_they_are(
     make_plan: MakePlan,
@@ -242,13 +243,13 @@ def test_results_of_another_version_or_board_are_kept_as_what_they_are(
     assert run_sh(folder).returncode == 0
     old = json.loads((folder / "manifest.json").read_text())["plan"]
     change(folder, lambda body: body.update(runtime=ordered, device=device))
-    monkeypatch.setattr(plan_results, "device_of", lambda *_: "board")
+    monkeypatch.setattr(plan_results, "device_of", lambda *_: ("board", "named" in warning))
     new = json.loads((folder / "manifest.json").read_text())["plan"]
     results = folder / "results.jsonl"
     results.write_text(results.read_text().replace(old, new))
     read = plan_results.read_results(folder)
     assert {str(r.target) for r in read.measurements} == {"board/tensorrt-8.6/fp32"}
-    assert bool(read.breakdowns) == (not warning)
+    assert bool(read.breakdowns) == ("not" not in warning)
     assert warning in caplog.text and bool(warning) == bool(caplog.text)
     results.write_text("\N{ZERO WIDTH NO-BREAK SPACE}" + results.read_text().replace("\n", "\r\n"))
     assert len(plan_results.read_results(folder).measurements) == len(read.measurements)
@@ -303,6 +304,22 @@ def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScr
     assert done.returncode == 0
     boards = {r.environment["board_id"] for r in plan_results.read_results(folder).measurements}
     assert len(boards) == 2
+
+
+def test_what_is_missing_or_undated_is_named(
+    make_plan: MakePlan, run_sh: RunScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_plan()
+    assert run_sh(folder).returncode == 0
+    header, *lines = lines_of(folder)
+    for at, (year, kept) in enumerate((("1970", 4), ("2199", 99), ("2024", 99))):
+        dated = [{**line, "at": f"{year}-01-01T00:00:00Z"} for line in (header, *lines[:kept])]
+        (folder / "results.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in dated))
+        records = plan_results.read_results(folder).measurements
+        assert {r.measured_at[:4] for r in records} == {"2024" if at == 2 else ""}
+        named = f"clock was wrong ({year}-01-01T00:00:00Z)" in caplog.text
+        assert named == (at < 2) and ("of 4 records lack visits" in caplog.text) == (not at)
+        caplog.clear()
 
 
 def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
