@@ -154,7 +154,9 @@ class Belief:
 
     @property
     def contradicted(self) -> bool:
-        return self.exact is not None and self.disagreement is not None
+        """Whether measurements of the network contradict its cells, or each other."""
+        exact = self.exact
+        return exact is not None and (self.disagreement is not None or exact.is_contradictory)
 
     @cached_property
     def interval(self) -> NetworkInterval:

@@ -102,6 +102,9 @@ def _of_measurements(
             f"{latency_text(cells_us)} by its cells, so one of the two was disturbed"
         )
         yield sentence("contradicted", text, again)
+    elif exact is not None and exact.is_contradictory:
+        text = f"{exact.times} records of the network contradict each other"
+        yield sentence("contradicted", text, f"hybridlat store forget --target {target}")
 
 
 def _is_planned(target: Target) -> bool:

@@ -111,7 +111,7 @@ def why_untrusted(estimate: Estimate) -> str:
     if estimate.busy:
         return "the machine was busy while measuring"
     if estimate.contradicted:
-        return "the network and its cells contradict each other"
+        return "measurements of it contradict each other"
     if estimate.is_beyond_belief:
         return "it, or a latency given for it, is far from all that is believed"
     tolerance = estimate.tolerance

@@ -59,14 +59,19 @@ def test_rows_are_imported_once_and_the_rest_is_listed_by_reason() -> None:
 def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
     target = "t4/tensorrt-8.6/fp16"
     rows = [f"net,{target},8,{ms}\n" for ms in (900, 0.1, 0.11)]
+    rows += [f"net,{target},4,{ms}\n" for ms in (0.1, 0.11, 0.13)]
     Path("t.csv").write_text("".join(["network,target,batch,latency_ms\n", *rows]))
     done = run_import("t.csv", "--nets", "nets", "--json")
     document = json.loads(done.stdout)
-    assert document["measurements"] == 3
+    assert document["measurements"] == 6
     far, apart = document["surprising"]
     assert far.startswith(f"net on {target}: 900 ms where ") and far.endswith("; wrong unit?")
     assert apart == f"net on {target}: 100 µs and 900 ms contradict each other"
+    asks = ("predict", "nets/net.onnx", "--target", target, "--batch", "8", "--store", "s.db")
+    assert "3 records of the network contradict each other" in call(*asks, code=3).out
     with Store("s.db") as opened:
+        (taught,) = measured_networks(opened, Target.parse(target))
+        assert taught.latency_us == 110.0  # the middle one; what contradicts itself teaches nothing
         opened.export("packs", source="a page", licence="")
     (pack,) = (folder / "packs").iterdir()
     words = ("packs", "--json", "--store", "t.db")

@@ -87,6 +87,10 @@ def test_what_records_say_together() -> None:
     found = whole_networks.from_records(dated)
     assert found is not None and found.latency_us == 102.0 and found.is_exact
     assert found.basis == "2 runs, last on 2025-06-01"
+    undated = [replace(record, latency_us=us) for us in (100.0, 104.0, 1e6)]
+    found = whole_networks.from_records(undated)
+    assert found is not None and found.is_contradictory and found.noise_share == 2.0
+    assert found.basis == "3 runs, without a date"
     bare = whole_networks.from_records([replace(record, spread_share=0.0, visits=())])
     assert bare is not None and bare.noise_share == 0.05  # a figure without samples
     assert whole_networks.from_records([]) is None

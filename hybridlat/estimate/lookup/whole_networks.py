@@ -20,6 +20,7 @@ from hybridlat.store.records import aggregate
 
 LEAST_NOISE_SHARE = 0.01
 """By how much a network differs when it is measured again: 1.6 % over 114 of the CPU pack."""
+_MOST_NOISE_SHARE = 2.0  # of records that contradict each other
 UNSTATED_NOISE_SHARE = 0.05
 """Of a latency that comes without samples."""
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
@@ -42,6 +43,11 @@ class WholeLatency:
     basis: str
     times: int = 1
     load: MachineLoad | None = None
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether its records contradict each other: two that differ twofold do."""
+        return self.load is None and self.times > 1 and self.noise_share > 1 / 3
 
 
 @dataclass(frozen=True)
@@ -119,16 +125,18 @@ def measured_networks(
     store: Store | PackLookup, target: Target, most: int = MOST_NETWORKS
 ) -> list[MeasuredNetwork]:
     """At most so many whole networks of a target whose cells the store or pack can name."""
-    records = filter(tells_latency, store.measurements(target, "network"))
-    plain_last = sorted(records, key=lambda record: not record.copies)
-    latest = {r.signature: r for r in plain_last if not was_busy(r.environment)}
+    records_of: dict[str, list[Measurement]] = {}
+    for one in filter(tells_latency, store.measurements(target, "network")):
+        records_of.setdefault(one.signature, []).append(one)
     chosen: list[tuple[Breakdown, float, bool]] = []
-    breakdowns, rules = store.breakdowns(target) if latest else (), rules_of(target)
+    breakdowns, rules = store.breakdowns(target) if records_of else (), rules_of(target)
     # A network imported again has two: the older one may hold cells of another release's rules.
     for breakdown in sorted(breakdowns, key=lambda b: b.labels.get("lowering") != rules):
-        record_of = latest.pop(breakdown.signature, None)
-        if record_of is not None and record_of.latency_us is not None and len(chosen) < most:
-            chosen.append((breakdown, record_of.latency_us, record_of.launch == "graph"))
+        records = records_of.pop(breakdown.signature, [])
+        replayed = [r for r in records if r.launch == "graph"]
+        whole = from_records(replayed or records)
+        if whole and whole.is_exact and not whole.is_contradictory and len(chosen) < most:
+            chosen.append((breakdown, whole.latency_us, bool(replayed)))
     texts = store.signature_texts({key for one, *_ in chosen for key, _ in one.cells})
     known = [one for one in chosen if all(key in texts for key, _ in one[0].cells)]
     return [MeasuredNetwork.of(one, texts, us, is_replayed) for one, us, is_replayed in known]
@@ -156,8 +164,9 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
         return None
     day = chosen[-1].measured_at[:10]
     when = f"last on {day}" if day and len(chosen) > 1 else day
-    when = when or f"from {chosen[-1].labels.get('source', 'an imported table')}"
-    noise = max(known.spread_share, LEAST_NOISE_SHARE)
+    source = chosen[-1].labels.get("source", "" if chosen[-1].visits else "an imported table")
+    when = when or (f"from {source}" if source else "without a date")
+    noise = min(max(known.spread_share, LEAST_NOISE_SHARE), _MOST_NOISE_SHARE)
     basis = ", ".join((count_text(len(chosen), "run"), when, *filter(None, usual)))
     return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
 
