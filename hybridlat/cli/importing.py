@@ -129,14 +129,14 @@ def _kind_of(path: Path) -> str:
         return PLAN
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
-    if path.suffix == ".jsonl" and (path.parent / "manifest.json").exists():
-        raise InputError(f"{path} is a part of a plan: import its folder, {path.parent}")
     endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path])}
     if ".log" in endings and endings.intersection(table.ENDINGS):
         raise InputError(f"{path} holds tables and logs of trtexec: say which with --from")
     for kind, known in (("networks", table.ENDINGS), ("trtexec", trtexec_log.ENDINGS)):
         if endings.intersection(known):
             return kind
+    if ".jsonl" in endings:
+        raise InputError(f"{path} is a part of a plan: import the plan's folder, with that in it")
     raise InputError(
         f"{path} cannot be imported: it is no folder of a plan, no pack of hybridlat store export, "
         f"no table ({', '.join(table.ENDINGS)}) and no log of trtexec "

@@ -152,7 +152,8 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     line |= {"plan": manifest["plan"], "board": {"engine": "tensorrt", "engine_version": "8.6"}}
     (folder / "plan" / "results.jsonl").write_text(json.dumps(line) + "\n{NaN}\n")
     assert "holds no whole line of a result: copy it" in str(run_import("plan").exception)
-    assert "part of a plan: import its folder" in str(run_import("plan/results.jsonl").exception)
+    (folder / "plan" / "results.jsonl").rename(folder / "results.jsonl")
+    assert "part of a plan: import the plan's folder" in str(run_import("results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
     assert call("store", "import", "packs", "--store", "t.db").out.startswith("1 new record, with")
 
