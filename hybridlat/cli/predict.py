@@ -83,6 +83,9 @@ def predict(run: Run) -> int:
                             print_estimate(out, answer, every_cell=every, is_cut=out.is_terminal)
                 if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
                     echo(hint)
+        except KeyboardInterrupt:
+            run.write_tables(table.csv, table.markdown)  # hours may be in them
+            raise
         except HybridlatError as error:
             if len(each_target) == 1:
                 raise

@@ -75,7 +75,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ([untrusted(), NetworkError("n.onnx is empty"), residual()], [], 2),
         ([PermissionError(13, "Permission denied", "n.onnx")], [], 2),
         ([MemoryError("Unable to allocate 5 MiB")], [], 3),
-        ([KeyboardInterrupt()], [], 130),
+        ([residual(), KeyboardInterrupt()], ["--csv", "kept.csv"], 130),
         ([ZeroDivisionError("oops")], [], 70),
     ],
 )  # fmt: skip
@@ -86,11 +86,16 @@ def test_exit_codes(
     options: list[str],
     code: int,
     as_json: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     answering(*answers)
     nets = [f"net{i}.onnx" for i in range(len(answers))]
     out, err = call("predict", *nets, *options, *["--json"] * as_json, code=code)
     assert "Traceback" not in err
+    rows = [path.read_text().splitlines() for path in tmp_path.glob("*.csv")]
+    assert [len(one) for one in rows] == [2] * ("--csv" in options)  # a head and the one answer
     # What standard output says already is not said again.
     said = code in (1, 3) and any(word in out for word in ("not to be trusted", "over: "))
     assert bool(err) == (code != 0 and not said)
