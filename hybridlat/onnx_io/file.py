@@ -203,10 +203,9 @@ def _read_bytes(path: Path) -> bytes:
         return read_bytes(path, MAX_INLINE_BYTES)
     except FileNotFoundError:
         raise NetworkError(_missing(path)) from None
-    except PermissionError:
-        raise NetworkError(f"{path} may not be read: no permission") from None
     except (OSError, ValueError) as error:
-        raise NetworkError(f"{str(path)!r} cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise NetworkError(f"{str(path)!r} cannot be read: {why}") from error
 
 
 def other_format(name: str, data: bytes) -> str:

@@ -34,7 +34,7 @@ def open_regular(path: StrPath) -> BufferedReader:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, "it is no regular file: copy it to one", os.fspath(path))
     return os.fdopen(descriptor, "rb")
 
 

@@ -152,6 +152,7 @@ def test_shipped_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.Monke
         ("resnt18", "resnt18 is no file.* did you mean resnet18"),
         ("resnet34.onnx", "the shipped network is called resnet34"),
         ("none/a.onnx", "none/a.onnx does not exist$"),
+        ("/dev/null", "^./dev/null. cannot be read: it is no regular file: copy it to one$"),
         ("qqq", r"no network that is shipped \(`hybridlat examples` lists those"),
     ],
 )
