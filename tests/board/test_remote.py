@@ -47,6 +47,8 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     assert not any("copying" in line for line in lines)
     (there,) = far.glob("hybridlat-plans/*")
     shutil.rmtree(there)
+    there.mkdir()  # a copy that was cut off is made again
+    shutil.copy(folder / "plan.txt", there)
     for name in (".env", "big/file", "models/weights.bin", "hybridlat_board/.netrc"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("secret")
@@ -90,16 +92,6 @@ def test_a_board_without_engines_says_so(far: Path, make_plan: MakePlan, tmp_pat
     (tmp_path / "bin" / "python3").chmod(0o755)
     with pytest.raises(BackendUnavailable, match=r"worker\.py: it ended without a word; run\.sh"):
         RemoteHost("user@board").measure(plan)
-
-
-def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -> None:
-    folder = make_plan()
-    name = (folder / "plan.txt").read_text()
-    there = far / "hybridlat-plans" / name.strip()
-    there.mkdir(parents=True)
-    (there / "plan.txt").write_text(name)  # and nothing else
-    RemoteHost("user@board", "trtexec").measure(folder)
-    assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 
 def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: MakePlan) -> None:

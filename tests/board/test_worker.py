@@ -120,24 +120,19 @@ def test_what_takes_the_worker_down_is_given_up(
     assert (folder / "results.jsonl").read_bytes() == before
 
 
-def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> None:
+@pytest.mark.parametrize(
+    ("how", "code", "says"),
+    [("hang", 4, "left 4"), ("full_disk", 2, "the run ends ([Errno 28] No space left on device)")],
+)
+def test_what_the_budget_or_a_full_disk_cuts_off_is_begun_anew(
+    make_plan: MakePlan, how: str, code: int, says: str
+) -> None:
     folder = quick(make_plan("fake"), build_s=2.5)
-    slow = run(folder, "--budget", "2s", "--option", f"hang={task_file(folder)}")
-    assert slow.returncode == 4
+    cut = run(folder, "--budget", "2s", "--option", f"{how}={task_file(folder)}")
+    assert cut.returncode == code and says in cut.stderr
     assert [line["kind"] for line in lines_of(folder)] == ["board"]
     assert run(folder).returncode == 0
     assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
-
-
-def test_what_fails_for_want_of_room_on_the_disk_is_left_to_the_next_run(
-    make_plan: MakePlan,
-) -> None:
-    folder = quick(make_plan("fake"))
-    full = run(folder, "--option", f"full_disk={task_file(folder)}")
-    assert full.returncode == 2
-    assert "the run ends ([Errno 28] No space left on device): the next one goes on" in full.stderr
-    assert "failure" not in [line["kind"] for line in lines_of(folder)]
-    assert run(folder).returncode == 0
 
 
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:

@@ -50,18 +50,6 @@ def worked_plan(tmp_path: Path, rounds: int) -> tuple[Path, Path]:
     return folder, results
 
 
-def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
-    locks = tmp_path / "cache" / "hybridlat" / "locks"
-
-    def run(folder: Path) -> None:
-        assert [lock.name for lock in locks.iterdir()] == [folder.name.rpartition("-")[2]]
-        work(folder)
-
-    draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
-    with Store(tmp_path / "s.db") as store:
-        assert measure_draft(draft, TARGET, store, run)
-
-
 def test_a_visit_counts_once_in_copies_of_a_results_file(tmp_path: Path) -> None:
     folder, results = worked_plan(tmp_path, rounds=2)
     lines = results.read_bytes().splitlines(keepends=True)
@@ -82,6 +70,8 @@ def both(
     runs: list[Path] = []
 
     def run(folder: Path) -> None:
+        locks = tmp_path / "cache" / "hybridlat" / "locks"  # each plan has one of its own
+        assert [lock.name for lock in locks.iterdir()] == [folder.name.rpartition("-")[2]]
         runs.append(folder)
         running.set()
         go.wait()
