@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
 from . import BoardError, EngineError, NoDevice, WorkerLost
@@ -18,17 +19,12 @@ _START_S = 120.0
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+_WAITING = "another run measures on this board (%s): waiting for it"
+
+
+def _say(form: str, *values: object) -> None:
+    sys.stderr.write(form % values + "\n")
     sys.stderr.flush()
-
-
-def _say_waiting(holder: str) -> None:
-    _say("another run measures on this board (%s): waiting for it" % holder)
-
-
-def _say_step(done: int, total: int, label: str) -> None:
-    _say("%d of %d  %s" % (done, total, label))
 
 
 class Worker(object):
@@ -109,12 +105,13 @@ class PlanRun(object):
         budget_s: float = 1e9,
         progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:
-        self._plan, self._make, self._progress = plan, start, progress or _say_step
+        self._plan, self._make = plan, start
+        self._progress = progress or partial(_say, "%d of %d  %s")
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
         self._processes = 0
         plan.check_files()
-        self._lock = hold(machine_lock(), _say_waiting)
+        self._lock = hold(machine_lock(), partial(_say, _WAITING))
         os.set_inheritable(self._lock, True)
         self._end = time.monotonic() + budget_s
         try:
@@ -215,7 +212,7 @@ class PlanRun(object):
             try:
                 self._load(worker, self._plan.reference, set(task["items"]))
             except EngineError as error:
-                _say("without its reference: %s" % error)
+                _say("without its reference: %s", error)
                 self._plan.reference = ""
         limit_s = 4 * settings["warm_s"] + 2 * settings["limit_s"] + 60
         request = dict(settings, keys=task["items"], reference=self._plan.reference)
@@ -248,7 +245,7 @@ class PlanRun(object):
         try:
             layers = worker.ask(60, "layers", key=item)
         except EngineError as error:  # a latency without a dump is worth more than none
-            _say("no layers of %s: %s" % (item, error))
+            _say("no layers of %s: %s", item, error)
             return
         if layers is not None:
             with open(path + ".part", "w") as sink:
