@@ -21,7 +21,7 @@ from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request, surprise
 from hybridlat.estimate.compose.target_composition import own_composition
-from hybridlat.estimate.lookup.named_target import described, on_record
+from hybridlat.estimate.lookup.named_target import described, targets_on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
@@ -118,7 +118,7 @@ class Session:
     def check(self) -> None:
         """TargetError where nothing is known of the target's device."""
         if self.backend is None and self.options.device is None:
-            described(self.target.device, on_record(self.store))
+            described(self.target.device, targets_on_record(self.store)[1])
 
     def give(self, known: Mapping[Any, Any], batch: Any, shapes: Shapes | None) -> None:
         """See ``Predictor.give``."""

@@ -133,7 +133,10 @@ class _Run:
                 if result.failure is not None:
                     failed.add(task.key)
                     self.failures[task.key] = result.failure, False
-                self._keep(process, task, result)
+                if result.samples_us:
+                    text = msgspec.json.encode(result).decode()
+                    self.store.cache_put({self._cache_key(process, task): text})
+                    self._take(process, task, result)
                 done += 1
                 self.done += 1
                 self._report(process, done, len(todo), began, task)
@@ -145,12 +148,6 @@ class _Run:
         if result is not None:
             self._take(process, task, result)
         return result is not None
-
-    def _keep(self, process: int, task: VisitTask, result: VisitResult) -> None:
-        if result.samples_us:
-            key = self._cache_key(process, task)
-            self.store.cache_put({key: msgspec.json.encode(result).decode()})
-            self._take(process, task, result)
 
     def _take(self, process: int, task: VisitTask, result: VisitResult) -> None:
         """Count a visit, made now or by the run that was cut off."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hybridlat.engines import device_sheets as devices
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
-from hybridlat.estimate.lookup.named_target import on_record
+from hybridlat.estimate.lookup.named_target import targets_on_record
 from hybridlat.schema.names import (
     device_name,
     engine_name,
@@ -313,5 +313,8 @@ def test_what_never_came_out_is_refused(runtime: str) -> None:
 
 
 def test_what_there_is_or_may_be_passes() -> None:
-    for target in (*[Target("x", runtime, "fp32") for runtime in PASS.split()], *on_record(None)):
+    for target in (
+        *[Target("x", runtime, "fp32") for runtime in PASS.split()],
+        *targets_on_record(None)[1],
+    ):
         refuse_version(target.engine, target.version)

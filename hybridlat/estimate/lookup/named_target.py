@@ -23,7 +23,7 @@ def named_target(text: str, store: Store | None = None) -> Target:
     A name on record stays as it is, and the device need not be known. TargetError for a part that
     does not exist, is missing or does not run on the device, and for threads of a GPU.
     """
-    known = on_record(store)
+    _, known = targets_on_record(store)
     with contextlib.suppress(TargetError):
         if (written := Target.parse(text)) in known:
             return written
@@ -74,7 +74,7 @@ def named_devices(text: str, store: Store) -> set[str]:
 
     TargetError where there are none.
     """
-    known, words = on_record(store), _words(text)
+    (_, known), words = targets_on_record(store), _words(text)
     titles = dict.fromkeys(_devices(known), "")
     for sheet in all_readable(device_sheets.load, device_sheets.names()):
         titles[sheet.name] = sheet.title
@@ -165,11 +165,6 @@ def recorded(store: Store | None) -> set[Target]:
     stored = [] if store is None else store.targets()
     modelled = (target for _, target in models_with_targets())
     return {*stored, *(pack.target for pack in packs.shipped_packs()), *modelled}
-
-
-def on_record(store: Store | None) -> set[Target]:
-    """Those, and the targets of public tables that families of engines learned from."""
-    return targets_on_record(store)[1]
 
 
 def _kind(device: str, known: Collection[Target]) -> str:
