@@ -61,9 +61,6 @@ def test_cells_are_measured_behind_predecessors(net: Path, gpu: list[str], tmp_p
     assert whole.environment["settings"]
     assert whole.environment["gpu"] == "NVIDIA H100 80GB HBM3"
     assert all(r.visits for r in records)
-
-
-def test_another_target_than_this_machine_is_told_apart(net: Path, gpu: list[str]) -> None:
     other = call("measure", str(net), "--target", "a100/tensorrt-10.16/fp16", code=3)
     assert f"this machine is {NEAR}" in other.err
 

@@ -128,26 +128,9 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(far: Path) -> None:
         assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
 
 
-def test_a_run_that_was_cut_off_is_made_by_another_board_of_the_target(
-    far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lost, target = tmp_path / "lost", Target.parse("orin/tensorrt-8.6/fp16")
-    lost.write_text("4")
-    monkeypatch.setenv("FAKE_TRTEXEC_LOST", str(lost))
-    networks = [("a", stem(8))]
-    with Store("sqlite://") as store:
-        with pytest.raises(MeasurementError, match="the GPU is lost"):
-            measure_on_host(networks, target, store, RemoteHost("user@board", "trtexec"))
-        monkeypatch.delenv("FAKE_TRTEXEC_LOST")
-        measure_on_host(networks, target, store, RemoteHost("user@other", "trtexec"))
-        records = [r for r in store.measurements() if MISSING not in r.environment]
-    assert {record.environment["gpu"] for record in records} == {"far user@other"}
-    assert not list(far.parent.glob("user@other/hybridlat-plans/*"))
-
-
-@pytest.mark.parametrize("calls", [2, 9])
-def test_a_run_that_was_cut_off_is_gone_on_with(
-    far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+@pytest.mark.parametrize(("calls", "board"), [(2, "board"), (9, "board"), (4, "other")])
+def test_a_run_that_was_cut_off_is_gone_on_with_there_and_made_anew_elsewhere(
+    far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int, board: str
 ) -> None:
     lost, log = tmp_path / "lost", tmp_path / "log"
     lost.write_text(str(calls))
@@ -160,18 +143,21 @@ def test_a_run_that_was_cut_off_is_gone_on_with(
             measure_on_host(networks, target, store, host)
         first = list(store.measurements())
         monkeypatch.delenv("FAKE_TRTEXEC_LOST")
+        host = RemoteHost(f"user@{board}", "trtexec")
         (report,) = measure_on_host(networks, target, store, host)
         cells = draft_for(networks, target, unknown_to(store, target, "cells")).manifest()["tasks"]
     assert first and all(MISSING in record.environment for record in first)
-    assert report.records and {len(record.visits) for record in report.records} == {3}
+    whole = [record for record in report.records if MISSING not in record.environment]
+    assert {(len(r.visits), r.environment["gpu"]) for r in whole} == {(3, f"far user@{board}")}
     assert not cells  # nothing is left to be measured
     # What asks the board for its GPU after a failure is no visit.
     runs = [line for line in log.read_text().splitlines() if "--duration=0" not in line]
     tasks = draft_for(networks, target).manifest()["tasks"]
     items = {item for task in tasks for item in task["items"]}
-    assert len(runs) == 3 * (len(items) + math.ceil(len(items) / 10))  # each visit, once
+    once = 3 * (len(items) + math.ceil(len(items) / 10))
+    assert len(runs) == once + calls * (board == "other")  # each visit, once on a board
     assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
-    assert not list(far.glob("hybridlat-plans/*"))
+    assert not list(far.parent.glob(f"user@{board}/hybridlat-plans/*"))
 
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")

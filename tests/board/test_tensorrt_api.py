@@ -131,3 +131,5 @@ def test_what_the_machine_lacks_is_named(fake: MakeFake) -> None:
         open_engine("tensorrt", {})
     with pytest.raises(NoDevice, match="no engine 'cudnn'"):
         open_engine("cudnn", {})
+    with pytest.raises(NoDevice, match="layouts=both is no choice: linear or any"):
+        open_engine("tensorrt", {"layouts": "both"})

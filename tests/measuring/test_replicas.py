@@ -80,24 +80,6 @@ def test_a_refused_cell_is_a_record_with_its_reason_and_progress_goes_on(store: 
     assert all(progress.done <= progress.total for progress in seen)
 
 
-def test_a_run_that_was_cut_off_goes_on(store: Store) -> None:
-    seen: list[Progress] = []
-
-    def cut_off(progress: Progress) -> None:
-        seen.append(progress)
-        if len(seen) == 5:
-            raise KeyboardInterrupt
-
-    jobs = [job(conv(c)) for c in (8, 16, 24)]
-    with pytest.raises(KeyboardInterrupt):
-        measure(FakeBackend(), jobs, store, QUICK, cut_off)
-    assert not store.latencies(FakeBackend().target, [j.signature.hash for j in jobs])
-    after: list[Progress] = []
-    records = measure(FakeBackend(), jobs, store, QUICK, after.append)
-    assert len(records) == 3 and all(r.latency_us for r in records)
-    assert len(after) == seen[0].total - 5  # visits of the overhead's probes are kept too
-
-
 class Processes:
     """Measuring processes that answer by a script, one list of answers a process.
 
@@ -176,13 +158,13 @@ def test_a_run_that_was_cut_off_says_what_a_run_in_one_piece_says(
             raise KeyboardInterrupt
 
     jobs, in_one_piece = [job(conv(8))], Store("sqlite://")
-    for one in (store, in_one_piece):  # no probe is visited any more
-        monkeypatch.setattr(replicas, "MeasuringProcess", Processes([GOOD]))
-        measure(FakeBackend(), [job(conv(16))], one, replace(settings, rounds=1))
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers))
     with pytest.raises(KeyboardInterrupt):
         measure(FakeBackend(), jobs, store, settings, cut_off)
-    [resumed] = measure(FakeBackend(), jobs, store, settings)
+    assert not store.latencies(FakeBackend().target, [jobs[0].signature.hash])
+    after: list[Progress] = []
+    [resumed] = measure(FakeBackend(), jobs, store, settings, after.append)
+    assert not after  # visits of the overhead's probes are kept too
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers))
     [whole] = measure(FakeBackend(), jobs, in_one_piece, settings)
     assert resumed.visits == whole.visits and resumed.spread_share == whole.spread_share
