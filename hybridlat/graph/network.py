@@ -43,6 +43,7 @@ class TensorType(NamedTuple):
         return math.prod(self.shape)
 
     @property
+    @lru_cache(maxsize=16_384)  # noqa: B019  networks share them
     def bytes(self) -> int:
         return math.ceil(self.elements * ITEM_BYTES[self.dtype])
 

@@ -8,7 +8,8 @@ in a canonical topological order; tensors are numbered, inputs first, then outpu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import marshal
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -68,7 +69,9 @@ def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
     parts: list[object] = [network.context]
     for position in positions:
         node = network.nodes[position]
-        parts += (node.kind, len(node.inputs))
+        # The parts of ``kind``, which takes longer to write than all the rest.
+        exact = marshal.dumps(node.attributes, 2)  # 1 and 1.0 differ
+        parts += (node.op, node.domain, node.version, exact, len(node.inputs))
         for place, name in enumerate(node.inputs):
             constant = constants.get(name)
             if constant is not None:
@@ -97,20 +100,21 @@ def hash_of(text: str) -> str:
 
 def outline(network: Network) -> str:
     """A hash that networks of one signature share, and few others; quicker to work out."""
-    return outline_of(
-        (node.kind, [(n, typed(network.types[n])) for n in node.outputs if n], node.inputs)
-        for node in network.nodes
-    )
+    types = network.types
+    nodes = ((node.kind, node.outputs, node.inputs) for node in network.nodes)
+    return outline_of(nodes, lambda name: typed(types[name]))
 
 
-def outline_of(nodes: Iterable[tuple[str, Sequence[tuple[str, str]], Sequence[str]]]) -> str:
+def outline_of(
+    nodes: Iterable[tuple[str, Sequence[str], Sequence[str]]], type_of: Callable[[str], str]
+) -> str:
     """It tells what each node is, makes and reads from: its kind, results with types, inputs."""
     makers, lines = dict[str, str](), list[str]()
     for kind, made, read in nodes:
         line = [kind, *[makers[name] for name in read if name in makers]]
-        for name, type_ in made:
+        for name in filter(None, made):
             makers[name] = kind
-            line.append(type_)
+            line.append(type_of(name))
         lines.append(" ".join(line))
     return hash_of("\n".join(sorted(lines)))
 

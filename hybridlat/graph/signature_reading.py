@@ -47,13 +47,13 @@ def lines_of(text: str) -> Iterator[Line]:
 
 def outline(text: str) -> str:
     """The ``signature.outline`` of the network that a text describes; ValueError."""
-    nodes = []
+    nodes, types = [], dict[str, str]()
     for node in lines_of(text):
         if node.word == "node":
-            named = [result.partition(":") for result in node.results]
-            results = [(name, type_) for name, _, type_ in named if type_]
-            nodes.append((f"{node.head} {node.rest}", results, node.sources))
-    return outline_of(nodes)
+            made = dict(result.split(":", 1) for result in node.results if result != "-")
+            types |= made
+            nodes.append((f"{node.head} {node.rest}", [*made], node.sources))
+    return outline_of(nodes, types.__getitem__)
 
 
 def read(text: str, name: str = "cell") -> Network:
