@@ -80,7 +80,7 @@ ENGINES = Plugins(_ROOM, dict.fromkeys(OWN, __name__))
 def entry(engine: str) -> EngineEntry:
     """The engine of that name; one without lowering or backend where there is none."""
     if engine in OWN or engine not in ENGINES:
-        return OWN.get(engine, EngineEntry())
+        return OWN.get(engine) or EngineEntry()
     return cast(EngineEntry, ENGINES.load(engine))
 
 

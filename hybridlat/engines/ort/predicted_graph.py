@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 
+import msgspec
+
 from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -15,8 +17,7 @@ BLOCKS, REORDERED = ":blocks", ":reordered"
 Attributes = tuple[tuple[str, AttributeValue], ...]
 
 
-@dataclass(slots=True)
-class Kernel:
+class Kernel(msgspec.Struct, gc=False):
     """A kernel in the making, which makes the ``result`` of an operator in its ``layout``.
 
     The file's layout is empty. ``at`` orders kernels: the position of the last operator in it.
@@ -29,16 +30,12 @@ class Kernel:
     result: str
     origins: list[int]
     at: float
-    inputs: list[str] = field(default_factory=list)
+    inputs: list[str] = []
     layout: str = ""
 
     @property
     def output(self) -> str:
         return self.result + self.layout
-
-    @property
-    def is_activated(self) -> bool:
-        return any(name == "activation" for name, _ in self.attributes)
 
     def put(self, name: str, value: AttributeValue) -> None:
         """Set an attribute; they stay sorted by name."""
@@ -72,26 +69,21 @@ class PredictedGraph:
     reordered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        network = self.network
-        self.outputs = set(network.outputs)
-        self.same = equal_results(network)
-        if not self.outputs.isdisjoint(self.same.keys() | set(self.same.values())):
+        types, same = self.network.types, equal_results(self.network)
+        self.same, self.outputs = same, set(self.network.outputs)
+        if not self.outputs.isdisjoint(same.keys() | set(same.values())):
             raise UncoveredError
         self.twins: dict[str, list[int]] = {}
-        self.readers: dict[str, list[int]] = {}
-        for position, node in enumerate(network.nodes):
-            first = self.same.get(node.outputs[0])
+        readers = self.readers = dict[str, list[int]]()
+        for position, node in enumerate(self.network.nodes):
+            first = same.get(node.outputs[0])
             if first is not None:
                 self.twins.setdefault(first, []).append(position)
                 self.done.add(position)
                 continue
             for name in node.inputs:
-                if name in network.types:
-                    self.readers.setdefault(self.same.get(name, name), []).append(position)
-
-    def maker(self, name: str) -> Node | None:
-        position = self.network.producers.get(name)
-        return None if position is None else self.network.nodes[position]
+                if name in types:
+                    readers.setdefault(same.get(name, name), []).append(position)
 
     def lowered(self, context: str, by: str) -> Lowered:
         """The finished graph as a lowered network: reorders behind blocks, kernels in order."""
@@ -107,7 +99,8 @@ class PredictedGraph:
         origins = tuple([tuple(sorted(kernel.origins)) for kernel in kernels])
         removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
         types = {name: network.types[name] for name in network.inputs}
-        types.update((kernel.output, self._type(kernel)) for kernel in kernels)
+        for node, kernel in zip(nodes, kernels, strict=True):
+            types[node.outputs[0]] = self._type(kernel)
         constants = {n: c for n, c in network.constants.items() if n in read} | self.constants
         held_network = replace(network, nodes=nodes, types=types, constants=constants)
         return Lowered(replace(held_network, context=context, rebound=()), origins, removed, by)
@@ -118,6 +111,10 @@ class PredictedGraph:
             return type_
         batch, channels, *pixels = type_.shape
         return TensorType("float32", (batch, padded(channels, self.block), *pixels))
+
+    def source(self, node: Node) -> str:
+        """What an operator reads first."""
+        return self.same.get(node.inputs[0], node.inputs[0])
 
     def inputs(self, node: Node) -> list[str]:
         """What an operator reads, of equal results the first."""
@@ -141,8 +138,11 @@ class PredictedGraph:
         origins = [position, *self.twins.get(out, ())]
         return Kernel(node.op, node.domain, node.version, node.attributes, out, origins, position)
 
-    def is_read_once(self, name: str) -> bool:
-        return len(self.readers.get(name, ())) + (name in self.outputs) == 1
+    def is_open(self, kernel: Kernel) -> bool:
+        """Whether a convolution may take in the one operator behind it."""
+        reads = len(self.readers.get(kernel.result, ())) + (kernel.result in self.outputs)
+        is_activated = any(name == "activation" for name, _ in kernel.attributes)
+        return kernel.op == "Conv" and reads == 1 and not is_activated
 
     def only_reader(self, node: Node, ops: Collection[str]) -> int | None:
         """The one operator that reads a result, if it is of ``ops``; none if that is given out."""
@@ -205,9 +205,7 @@ def equal_results(network: Network) -> dict[str, str]:
     """The results of operators that compute the same as an earlier one, with those of that."""
     same: dict[str, str] = {}
     alike: dict[object, str] = {}
-    stated = [(name, c) for name, c in network.constants.items() if c.values is not None]
-    numbers = {name: (constant.type, constant.values) for name, constant in stated}
-
+    numbers = {n: (c.type, c.values) for n, c in network.constants.items() if c.values is not None}
     for node in network.nodes:
         if len(node.outputs) == 1:
             (out,) = node.outputs

@@ -14,7 +14,6 @@ its answers for the networks of ``experiments/quick_lowering.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -78,7 +77,7 @@ class _Rules(PredictedGraph):
             for name in end.inputs[1:]:
                 self.weight(name)
             operands = [operands[0], f"{end.outputs[0]}:bias"]
-            self.constants[operands[1]] = weights((weight.type.shape[0],))
+            self.constants[operands[1]] = weights(weight.type.shape[:1])
         after = self.only_reader(end, _FUSED_ACTIVATIONS)
         if after is not None:
             self._activate(kernel, after)
@@ -88,7 +87,7 @@ class _Rules(PredictedGraph):
     def _place_conv(
         self, kernel: Kernel, node: Node, operands: list[str], shape: tuple[int, ...]
     ) -> None:
-        source = self.inputs(node)[0]
+        source = self.source(node)
         group = cast(int, node.attribute("group", 1))
         fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
         wide = filter_shape[0]
@@ -106,7 +105,7 @@ class _Rules(PredictedGraph):
 
     def _normalise(self, position: int, node: Node) -> None:
         """On blocks a batch normalisation becomes a convolution of one tap and channel each."""
-        source = self.inputs(node)[0]
+        source = self.source(node)
         for name in node.inputs[1:]:
             self.weight(name)
         if self.in_blocks(source) is None:
@@ -115,13 +114,13 @@ class _Rules(PredictedGraph):
         weight, bias = f"{node.outputs[0]}:scale", f"{node.outputs[0]}:shift"
         self.constants[weight] = weights((wide, 1, 1, 1))
         self.constants[bias] = weights((wide,))
-        group = (("group", wide),)
-        conv = replace(node, op="Conv", domain=BLOCKED_DOMAIN, version=1, attributes=group)
-        inputs = [self.as_blocks(source), weight, bias]
-        self.emit(self.new_kernel(position, conv), inputs, BLOCKS)
+        kernel = self.new_kernel(position, node)
+        kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
+        kernel.attributes = (("group", wide),)
+        self.emit(kernel, [self.as_blocks(source), weight, bias], BLOCKS)
 
     def _pool(self, position: int, node: Node) -> None:
-        source = self.inputs(node)[0]
+        source = self.source(node)
         shape = self.network.types[source].shape
         fits = self.block > 1 and len(shape) == 4 and shape[1] % self.block == 0
         if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
@@ -134,11 +133,11 @@ class _Rules(PredictedGraph):
         kernel.domain, kernel.version = BLOCKED_DOMAIN, 1
 
     def _activation(self, position: int, node: Node) -> None:
-        source = self.inputs(node)[0]
+        source = self.source(node)
         held = self.in_blocks(source)
         if held is None:
             return self._plain(position, node)
-        if held.op == "Conv" and self.is_read_once(source) and not held.is_activated:
+        if self.is_open(held):
             if node.op == "HardSigmoid":
                 raise UncoveredError  # how its parameters would be written was never seen
             held.put("activation", node.op)
@@ -147,7 +146,7 @@ class _Rules(PredictedGraph):
 
     def _binary(self, position: int, node: Node) -> None:
         sources = self.inputs(node)
-        if len(sources) != 2 or any(name in self.network.constants for name in sources):
+        if len(sources) != 2 or not self.network.constants.keys().isdisjoint(sources):
             raise UncoveredError
         if node.op == "Mul" and any(self._is_sigmoid_of(*p) for p in (sources, sources[::-1])):
             raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu
@@ -162,15 +161,14 @@ class _Rules(PredictedGraph):
             return self._plain(position, node)
         if node.op == "Add":
             for one, other in (held, held[::-1]):
-                joins = one.op == "Conv" and len(one.inputs) < 4 and self.is_read_once(one.result)
-                if joins and not one.is_activated:
+                if len(one.inputs) < 4 and self.is_open(one):
                     one.inputs += [*[""] * (3 - len(one.inputs)), other.output]
                     return self.move(one, position)
         self._on_blocks(position, node)
 
     def _is_sigmoid_of(self, source: str, name: str) -> bool:
-        maker = self.maker(name)
-        return maker is not None and maker.op == "Sigmoid" and self.inputs(maker)[0] == source
+        maker = self.network.maker(name, "Sigmoid")
+        return maker is not None and self.source(maker) == source
 
     def _concat(self, position: int, node: Node) -> None:
         held = [maker for name in self.inputs(node) if (maker := self.in_blocks(name)) is not None]
@@ -182,12 +180,11 @@ class _Rules(PredictedGraph):
 
     def _other(self, position: int, node: Node) -> None:
         """Left as it is, but where the engine fuses it in a way that no rule here describes."""
-        source = self.inputs(node)[0]
-        before = self.maker(source)
-        is_behind_its_like = before is not None and before.op == "Reshape"
+        source, maker = self.source(node), self.network.maker
+        is_behind_its_like = maker(source, "Reshape") is not None
         is_uncovered = {
             "HardSwish": True,  # outside of a convolution the engine takes it apart
-            "Clip": before is not None and before.op == "Relu",  # both become one Clip
+            "Clip": maker(source, "Relu") is not None,  # both become one Clip
             "Gemm": self.only_reader(node, _FUSED_ACTIVATIONS) is not None,
             # Behind another that equal ones alone read, the engine joins both.
             "Reshape": is_behind_its_like and len(self.readers[source]) == 1,
