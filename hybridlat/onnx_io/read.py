@@ -246,12 +246,9 @@ def _assembled(label: str, way: Walk) -> Network:
         raise NetworkError("it computes nothing but constants: export it with an input")
     constants = {n: constant_of(cast(Value, known[n]), keep) for n, keep in keeps.items()}
     parts = tuple(made), way.inputs, ends, types, constants, tuple(way.folded)
-    network = Network(label, *parts, left_out=way.left_out)
-    known_biases = {node.name: node.drops_bias for node in way.kept if node.drops_bias is not None}
-    if known_biases:
-        zeros = tuple([name for name, drops in known_biases.items() if drops])
-        network = replace(network, zero_biases=zeros)
-    return written(network)
+    stated = [node for node in way.kept if node.drops_bias is not None]
+    zeros = tuple([node.name for node in stated if node.drops_bias]) if stated else None
+    return written(Network(label, *parts, left_out=way.left_out, zero_biases=zeros))
 
 
 def _no_shape(node: FileNode, tensor: str) -> str:

@@ -43,6 +43,10 @@ def data_type(dtype: str) -> int:
     return int(TensorProto.DataType.Value(name))
 
 
+_weight = functools.lru_cache(maxsize=16_384)(Constant)
+"""A weight of a type: the networks of a search share it."""
+
+
 class Value(NamedTuple):
     """A constant tensor: its type, and its protobuf without a name and without weights."""
 
@@ -116,7 +120,7 @@ def constant_of(value: Value, keep_float: bool) -> Constant:
     is_weight = (is_float and not keep_float) or (quantised and value.type.elements > 1)
     array = None if is_weight else value.array
     if array is None:
-        return Constant(value.type)
+        return _weight(value.type)
     number = float if is_float else int
     return Constant(value.type, tuple(map(number, array.reshape(-1))))
 

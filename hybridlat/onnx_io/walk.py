@@ -14,7 +14,7 @@ from onnx import helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
-from hybridlat.graph.operators import SMALL_ELEMENTS
+from hybridlat.graph.operators import SMALL_ELEMENTS, named
 from hybridlat.onnx_io.infer import results_of, rounded
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
@@ -22,7 +22,7 @@ from hybridlat.onnx_io.rebind import Rebinding
 from hybridlat.onnx_io.shapes import Opsets, model_of, with_fed_weights
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
-DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
+DATA_DEPENDENT = named("NonZero NonMaxSuppression Unique Compress")
 """The sizes of their results depend on the data."""
 Key = tuple[object, ...]
 """Operator sets, operator, inputs, and of each output whether it is there and stated."""
@@ -97,10 +97,10 @@ def walk(
     rebinding: Rebinding | None = None,
 ) -> Walk:
     """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
-    ends = tuple(frame.inputs), frame.outputs
-    way = Walk(frame, known, *ends, has_other_types=engine is not None)
+    way = Walk(frame, known, tuple(frame.inputs), frame.outputs, has_other_types=engine is not None)
     elsewhere = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
+    opsets, kept, folded, value_of = frame.opsets, way.kept, way.folded, known.get
     waiting = list(reversed(nodes))
     while waiting:
         node = waiting.pop()
@@ -115,15 +115,15 @@ def walk(
             known.update(rounded(node, known))
         is_usual = not elsewhere and "" not in node.outputs
         made = () if is_usual else tuple([elsewhere.get(o, bool(o)) for o in node.outputs])
-        key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))
+        key = (opsets, node.structure, made, *map(value_of, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:
             outcome = _outcome(node, key, way, elsewhere)
         is_folded, results = outcome
         if is_folded:
-            way.folded.append(node.name)
+            folded.append(node.name)
         else:
-            way.kept.append(node)
+            kept.append(node)
         for out, result in zip(node.outputs, results, strict=True):
             if out not in known:
                 known[out] = result
