@@ -86,8 +86,8 @@ class Session:
     @property
     def may_measure(self) -> bool:
         """Whether the gate may measure; not unless it must where no store would keep it."""
-        measure, is_kept = self.options.measure, not self.store.is_read_only
-        return self.backend is not None and (measure == "always" or (measure == "auto" and is_kept))
+        measure = self.options.measure if self.backend is not None else "never"
+        return measure == "always" or (measure == "auto" and not self.store.is_read_only)
 
     @property
     def why_not(self) -> str:

@@ -161,8 +161,10 @@ class Belief:
     @cached_property
     def interval(self) -> NetworkInterval:
         """The network's own latency where it is known, else its cells'; both if they disagree."""
-        exact, composition = self.exact, self.composition
-        if exact is None:
+        return self._interval_by(self.composition)
+
+    def _interval_by(self, composition: Composition) -> NetworkInterval:
+        if (exact := self.exact) is None:
             return composition.interval(self.posterior)
         half = composition.measured_half_width_share(exact.noise_share)
         own = composition.around(exact.latency_us, half)
@@ -171,10 +173,9 @@ class Belief:
     @property
     def reaches(self) -> tuple[tuple[float, float], ...]:
         """Half widths of the interval at its own and all calibrated confidences."""
-        own, shares = self.composition, dict[float, float]()
-        for level in sorted({*CALIBRATED_AT, own.confidence}):
-            shares[level] = replace(self, composition=own.at(level)).interval.half_width_share
-        return tuple(shares.items())
+        own = self.composition
+        levels = sorted({*CALIBRATED_AT, own.confidence})
+        return tuple([(x, self._interval_by(own.at(x)).half_width_share) for x in levels])
 
     def after_whole(self, whole: WholeLatency | None) -> Belief:
         """The belief after the network was measured whole: evidence on the sum of its cells.

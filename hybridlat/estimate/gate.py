@@ -131,8 +131,8 @@ class Projection:
             return self
         seen = list(positions)
         noise = np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
-        observed = self.covariance[np.ix_(seen, seen)] + noise
-        gain = self.covariance[:, seen] @ np.linalg.solve(observed, self.covariance[seen])
+        rows = self.covariance[seen]
+        gain = self.covariance[:, seen] @ np.linalg.solve(rows[:, seen] + noise, rows)
         return Projection(self.posterior, self.composition, self.covariance - gain)
 
 
@@ -166,7 +166,7 @@ def by_worth(
     Beside each stands what would be left of the variance with any other in its place.
     """
     seen = list(candidates)
-    covariance = state.covariance[np.ix_(seen, seen)]
+    covariance = state.covariance[seen][:, seen]
     reach, variance = state.reach[seen], state.variance
     left = np.ones(len(seen), np.bool_)
     for _ in seen:

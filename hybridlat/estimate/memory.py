@@ -129,7 +129,7 @@ def _blocks(
                 blocks.append(block)
             place[name] = block
             block.left += len(readers.get(name, ()))
-        for block in [place[name] for name in (*node.inputs, *node.outputs) if name in place]:
+        for block in [*read, *(place[name] for name in node.outputs if name in place)]:
             block.end = i
             if not block.left and block not in dead[block.type]:
                 dead[block.type].append(block)

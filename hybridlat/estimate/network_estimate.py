@@ -69,12 +69,9 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
             noise = math.hypot(one.spread_share, RUN_NOISE_SHARE)
             counts = tuple([of_run.count(signature) for signature in request.signatures])
             sums.append(CellSum(counts, one.latency_us, noise))
-    belief = replace(
-        belief,
-        posterior=belief.posterior.after_sums(sums),
-        measured_now=measured_now,
-        network_runs=1 if measured_now and whole is not None else 0,
-    )
+    belief = replace(belief, posterior=belief.posterior.after_sums(sums))
+    if measured_now:
+        belief = replace(belief, measured_now=measured_now, network_runs=int(whole is not None))
     return belief.after_whole(belief.priors.whole)
 
 
@@ -150,8 +147,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     within = tight and load is None and known and not request.left_out
     plan = None
     if not within and exact is None and request.measure is None:
-        refused = belief.failures.keys()
-        best = gate.plan(posterior, belief.composition, request.tolerance, refused)
+        best = gate.plan(posterior, belief.composition, request.tolerance, belief.failures)
         plan = best if best.positions else None
     to_measure = () if plan is None or registry.refuses(data.target) else plan.positions
     any_latency = exact is not None or posterior.sum_us > 0

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class CellPlace(msgspec.Struct, frozen=True, array_like=True):
+class CellPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One use of a cell: the ``order``-th cell of the network's schedule, counted from 0.
 
     ``reads`` are the orders of the cells whose results it reads, -1 for the network's inputs;
@@ -52,7 +52,7 @@ class CellPlace(msgspec.Struct, frozen=True, array_like=True):
     kernels: tuple[tuple[int, ...], ...]
 
 
-class CellUse(msgspec.Struct, frozen=True, array_like=True):
+class CellUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One distinct cell of a network: ``ops`` labels its kernels as the file lists them."""
 
     signature: str
@@ -165,9 +165,12 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
                 ops[hash_] = labels(lowered, positions, network, rank)
                 places[hash_] = []
             reads = set()
-            for node in [nodes[position] for position in positions]:
-                reads.update([maker.get(name, -1) for name in node.inputs if name in types])
-                maker.update(dict.fromkeys(node.outputs, order))
+            for position in positions:
+                for name in nodes[position].inputs:
+                    if name in types:
+                        reads.add(maker.get(name, -1))
+                for name in nodes[position].outputs:
+                    maker[name] = order
             computed = tuple([tuple(kernels[positions[kernel]]) for kernel in signed])
             places[hash_].append(CellPlace(order, tuple(sorted(reads - {order})), computed))
             order += 1

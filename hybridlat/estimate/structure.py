@@ -98,7 +98,6 @@ def common_path(paths: Sequence[str]) -> str:
 def _kernels(text: str) -> tuple[Kernel, ...]:
     """The kernels of a signature, without labels and work."""
     network = signature_reading.read(text)
-    maker = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
@@ -107,10 +106,10 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
     channels_last = _channels_last(network) if has_both else set()
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
-        taps = dict(node.attributes).get("kernel_shape")
+        taps = node.sizes("kernel_shape")
         window = (k_h[i], k_w[i]) if kind[i] in _TELLING else None
-        if isinstance(taps, tuple) and len(taps) == 2:
-            window = (int(taps[0]), int(taps[1]))
+        if taps is not None and len(taps) == 2:
+            window = (taps[0], taps[1])
         # A product is of the last size, whatever it stands for.
         turned = channels_last if kind[i] != KINDS["matmul"] else set()
         ends = read[0] if read else "", next(name for name in node.outputs if name)
@@ -122,7 +121,7 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
         kernels.append(
             Kernel(
                 op=node.op,
-                reads=tuple(sorted({maker.get(name, -1) for name in read})),
+                reads=tuple(sorted({network.producers.get(name, -1) for name in read})),
                 input_shape=source,
                 output_shape=result,
                 window=window,
@@ -142,11 +141,10 @@ def _channels_last(network: Network) -> set[str]:
     """
     last: set[str] = set()
     for node in network.nodes:
-        attributes = dict(node.attributes)
         read = [name for name in node.inputs if name in network.types]
         made = [name for name in node.outputs if name]
-        turn = attributes.get("perm") if node.op == "Transpose" else None
-        if bool(attributes.get("channels_last")) or node.op.startswith("Nhwc"):
+        turn = node.attribute("perm") if node.op == "Transpose" else None
+        if node.attribute("channels_last") or node.op.startswith("Nhwc"):
             # The other side of a reorder is blocked.
             last.update(() if node.op == "ReorderOutput" else read)
             last.update(() if node.op == "ReorderInput" else made)

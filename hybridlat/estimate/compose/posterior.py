@@ -178,7 +178,7 @@ class ErrorPosterior:
     def uses_us(self) -> Matrix:
         """Of all uses of each cell; 0 where nothing is known."""
         counts = np.array([f.count for f in self.priors], dtype=float)
-        return np.asarray(np.nan_to_num(self.latencies_us * counts, nan=0.0))
+        return np.where(np.isnan(self.latencies_us), 0.0, self.latencies_us * counts)
 
     @cached_property
     def sum_us(self) -> float:
