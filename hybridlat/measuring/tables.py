@@ -24,7 +24,6 @@ from hybridlat.store.importers.table import CLOCKS, NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, locked_below
 
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
-_BATCH_IN_NAME = re.compile(r"(?i)(?:[-_.]|\b)(?:bs|batch)[-_=]?([1-9][0-9]*)(?![0-9a-z])")
 _ANY = {"model", "network", "net", "end2end", "best", "last", "export", "output", "simplified"}
 """What tools call the file of any network."""
 
@@ -106,8 +105,7 @@ class _SizedNetwork:
         self.shape = {"batch": str(first[0] if first else 1)}
         if len(first) == 4:
             self.shape["size"] = "x".join(map(str, [*first][pixels_of(first)]))
-        named = _BATCH_IN_NAME.search(row.names[0])
-        if named and not (row.batch or row.shapes) and named[1] != self.shape["batch"]:
+        if (row.named_batch or self.shape["batch"]) != self.shape["batch"]:
             value = f"{row.names[0]} at batch {self.shape['batch']}"
             raise Refusal("the network's name has another batch", value, "state the batch")
         outside = (*network.inputs, *network.outputs)
@@ -277,10 +275,7 @@ def board_of(
 
 
 def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> tuple[str, bool]:
-    """``ordered``, unless the names of a GPU, its board and the mode are another device's.
-
-    Second whether no data sheet tells: only one of the two names has one.
-    """
+    """(``ordered``, or the device that GPU, board and mode name; whether one alone has a sheet)"""
     known = device_sheets.names()
     try:
         plain = device_name(gpu, model)

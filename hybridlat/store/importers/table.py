@@ -29,6 +29,7 @@ _BESIDE = (".onnx", ".data", ".toml")
 _FAR = 10.0
 """Times that images a second may be off the latency beside them: hosts may wait, units differ."""
 _MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")
+_BATCH_IN_NAME = re.compile(r"(?i)(?:[-_.]|\b)(?:bs|batch)[-_=]?([1-9][0-9]*)(?![0-9a-z])")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ class NetworkRow:
     def sized(self) -> tuple[object, ...]:
         """The network at its sizes, as far as the row tells: equal ones are read once."""
         return self.names, self.batch or 0, self.size or (), tuple(sorted(self.shapes.items()))
+
+    @property
+    def named_batch(self) -> str:
+        """The batch that the network's name has, where the row states none; else empty."""
+        named = _BATCH_IN_NAME.search(self.names[0])
+        return named[1] if named and not (self.batch or self.shapes) else ""
 
 
 @dataclass(frozen=True)
