@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.estimate.calibration import leave_one_out
+from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
 from hybridlat.evaluation.metrics import Prediction, score
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels
@@ -114,9 +114,10 @@ def _repeats(records: Iterable[Measurement]) -> tuple[dict[str, float], dict[str
 
 def composed(measured: Sequence[Row]) -> list[float]:
     """Cells with the composition fitted on all other networks."""
-    sums = np.array([row.sums_us["cells"] for row in measured])
-    true = np.array([row.latency_us for row in measured])
-    return [a + b * s for (a, b), s in zip(leave_one_out(sums, true), sums, strict=True)]
+    known = [SummedNetwork(row.latency_us, row.sums_us["cells"]) for row in measured]
+    others = [known[:place] + known[place + 1 :] for place in range(len(known))]
+    each = zip(others, known, strict=True)
+    return [machine_composition(rest, 0.0).latency_us(own.sum_us) for rest, own in each]
 
 
 def groups(measured: Sequence[Row]) -> dict[str, list[Row]]:
