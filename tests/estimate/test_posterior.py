@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.compose.posterior import CellPrior, CellSum, ErrorPosterior
+from hybridlat.estimate.compose.posterior import (
+    UNTRUSTED_FACTOR,
+    CellPrior,
+    CellSum,
+    ErrorPosterior,
+)
 from tests.estimate.known import TRUE, make_network
 
 CELLS = tuple(CellPrior(name, 1, 100.0, 0.2) for name in "abc")
@@ -35,6 +40,12 @@ def test_measuring_an_unknown_cell_completes_the_sum() -> None:
     assert done.required == ()
     assert done.sum_us == pytest.approx(400.0)
     assert done.measured_share == pytest.approx(0.25)
+
+
+def test_untrusted_cells_count_as_worse() -> None:
+    strange = replace(CELLS[0], trusted=False)
+    start = ErrorPosterior.start([CELLS[0], strange], 0.0)
+    assert np.sqrt(start.covariance.diagonal()) == pytest.approx([0.2, 0.2 * UNTRUSTED_FACTOR])
 
 
 def test_a_surprise_widens_what_is_left() -> None:

@@ -34,6 +34,8 @@ SHARED = 0.15
 """Part of the variance of a cell's error that all cells of a network share. With 0.3, or more among
 cells of one kind and near shapes, the gate measured as much and came as near
 (experiments/tried_in_vain.md)."""
+UNTRUSTED_FACTOR = 2.0
+"""By which a cell far from all training is less sure: networks do not show it, lone kernels do."""
 DEGREES = 16.0
 """Of freedom: networks differ in how wrong their cells are."""
 _MOST_STEPS = 20
@@ -91,7 +93,8 @@ class ErrorPosterior:
         shared_share: float = SHARED,
         block: Block | None = None,
     ) -> ErrorPosterior:
-        spread = np.array([f.spread_share for f in priors], dtype=float)
+        factors = [1.0 if f.trusted else UNTRUSTED_FACTOR for f in priors]
+        spread = np.array([f.spread_share for f in priors], dtype=float) * factors
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
         shared = np.full((len(priors), len(priors)), shared_share)
         shared[exact, :] = shared[:, exact] = 0.0
