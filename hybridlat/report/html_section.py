@@ -81,7 +81,7 @@ def _header(estimate: Estimate, heading: str) -> str:
         "model": estimate.model,
         "measured just now": units.measured_now_text(estimate),
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),
-        "beside the cells": units.beside_text(estimate),
+        "in a run": units.beside_text(estimate),
         "answered in": units.latency_text(estimate.elapsed_s * 1e6),
     }
     shown = [(escape(name), escape(value)) for name, value in facts.items() if value]

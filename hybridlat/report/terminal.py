@@ -65,7 +65,7 @@ def print_estimate(
         else:
             table.print(console)
     if beside := units.beside_text(estimate):
-        console.print(Text(f"{beside} beside the cells: starting a run", "dim"))
+        console.print(Text(beside, "dim"))
     for note in notes(estimate, everything=every_cell):
         console.print(note, soft_wrap=is_command(note))
 

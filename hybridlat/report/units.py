@@ -137,8 +137,7 @@ def budget_text(estimate: Estimate) -> str:
         return ""
     name = "may be over" if estimate.verdict == "unsure" else estimate.verdict
     interval, limit = interval_text(estimate.interval_us), latency_text(estimate.max_latency_us)
-    sure = sureness_text(estimate)
-    return f"{name}: {interval} against {limit}{', ' if sure else ''}{sure}"
+    return ", ".join(filter(None, [f"{name}: {interval} against {limit}", sureness_text(estimate)]))
 
 
 def sureness_text(estimate: Estimate) -> str:
@@ -165,9 +164,12 @@ def memory_text(estimate: Estimate) -> str:
 
 
 def beside_text(estimate: Estimate) -> str:
-    """``155 µs (48 % of the latency)``, what a run costs beside its cells; empty below a tenth."""
-    us, share = estimate.beside_share * (estimate.latency_us or 0.0), estimate.beside_share
-    return f"{latency_text(us)} ({part_text(share)} of the latency)" if share >= _MUCH else ""
+    """``155 µs (48 % of the latency) beside the cells: starting a run``; empty below a tenth."""
+    share, how = estimate.beside_share, "beside the cells: starting a run"
+    how += ", or errors of the cells" if estimate.source == "measured" else ""
+    how = how if share > 0 else "less than its cells add up to"
+    part = f"{latency_text(abs(share) * (estimate.latency_us or 0.0))} ({part_text(abs(share))}"
+    return f"{part} of the latency) {how}" if abs(share) >= _MUCH else ""
 
 
 def not_run_text(estimate: Estimate) -> str:

@@ -231,9 +231,9 @@ class Estimate(Shown):
 
     @property
     def beside_share(self) -> float:
-        """What a run costs beside its cells, as a share of the latency (0..1); 0 if measured."""
-        is_sum = self.source == "composed" and self.supported
-        return max(1 - self.sum_of_cells_us / (self.latency_us or 1e-9), 0.0) if is_sum else 0.0
+        """What a run takes beside its cells, as a share of the latency; below 0 for less."""
+        known = self.supported and self.latency_us
+        return 1 - self.sum_of_cells_us / known if known else 0.0
 
     @property
     def throughput_per_s(self) -> float | None:
