@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING
 
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.composition import (
-    CALIBRATED_AT,
-    USUAL,
-    Composition,
-    NetworkInterval,
-)
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -30,7 +25,7 @@ from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import contracts
-from hybridlat.model.conformal import normal_quantile
+from hybridlat.model.conformal import USUAL, normal_quantile
 from hybridlat.schema.shown import latency_text
 from hybridlat.schema.target import Target
 

@@ -16,7 +16,6 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request, composition_for, prior_belief
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.composition import USUAL
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -26,7 +25,7 @@ from hybridlat.estimate.predict.chain import device_of, family_law
 from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
-from hybridlat.model.conformal import normal_quantile
+from hybridlat.model.conformal import USUAL, normal_quantile
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
 from hybridlat.schema.structure import CellEstimate, LatencySource, Structure
@@ -60,8 +59,8 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     whole, runs = _whole_network(request, data), request.partition.runs
-    can_measure = request.measure is not None
-    belief = prior_belief(data, request.cells, request.confidence, can_measure, whole)
+    confidence, measures = request.confidence, request.measure is not None
+    belief = prior_belief(data, request.cells, confidence, measures, whole)
     # Runs that were measured before they were cut into cells tell the sums of those.
     known, sums = data.known([run for run, _ in runs]), list[CellSum]()
     for run, of_run in runs:

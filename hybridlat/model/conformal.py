@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from hybridlat.model.family.tasks import Array, Number
 
+USUAL = 0.9  # confidence at which errors are stated, whatever that of the answer is
+
 
 def rank_of(count: int, confidence: float) -> int:
     """⌈(n + 1)·confidence⌉, at least 1: which of n scores is the quantile, counted from 1.

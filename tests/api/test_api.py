@@ -106,12 +106,10 @@ def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
 @pytest.mark.parametrize("target", ["epyc-26-2/onnxruntime-1.31/fp32/1t", "v100/tensorrt-8.4/fp16"])
 def test_the_surer_the_wider_and_the_more_would_be_measured(target: str, tmp_path: Path) -> None:
     """Where a model predicts the cells, and where another version's model is as near as a law."""
-    estimates = []
-    for confidence in (0.5, 0.9, 0.99):
-        how: Any = {"store": str(tmp_path / "s.db"), "measure": "never", "tolerance": 0.03}
-        with Predictor(target, confidence=confidence, **how) as predictor:
-            shapes = {"data_0": (1, 3, 192, 192)}
-            estimates.append(predictor.predict(NETS / "squeezenet.onnx", shapes=shapes))
+    how: Any = {"store": str(tmp_path / "s.db"), "measure": "never", "tolerance": 0.03}
+    how |= {"shapes": {"data_0": (1, 3, 192, 192)}}
+    net, levels = NETS / "squeezenet.onnx", (0.5, 0.9, 0.99)
+    estimates = [hybridlat.predict(net, target, confidence=level, **how) for level in levels]
     assert [e.confidence for e in estimates] == [0.5, 0.9, 0.99]
     assert len({(e.latency_us, e.grade, e.rests_on) for e in estimates}) == 1
     for before, after in itertools.pairwise(estimates):

@@ -19,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.posterior import DEGREES, SHARED, Block, CellPrior, ErrorPosterior
-from hybridlat.model.conformal import normal_quantile
+from hybridlat.model.conformal import USUAL, normal_quantile
 
 COMPOSITION_FORMAT = 3
 _READ = (2, COMPOSITION_FORMAT)  # of 2, constants of a correlation no longer count
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which the reach of intervals is calibrated on held-out networks."""
-USUAL = 0.9
-"""Confidence at which sources state how unsure they are, whatever that of the answer is."""
 _CELL_DEGREES = 4.0  # of errors of cells that are no network's, at least
 PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
 _Spread = Annotated[float, msgspec.Meta(ge=0, le=1e3)]

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, USUAL
+from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, measured_networks
 from hybridlat.estimate.predict import source
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw, Origin
-from hybridlat.model.conformal import ELSEWHERE, normal_quantile
+from hybridlat.model.conformal import ELSEWHERE, USUAL, normal_quantile
 from hybridlat.model.family import observations, shipped
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width
 from hybridlat.model.family.observations import KernelSet, architecture_of, kernel_set

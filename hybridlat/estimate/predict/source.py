@@ -10,12 +10,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, USUAL, Composition
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
-from hybridlat.model.conformal import normal_quantile
+from hybridlat.model.conformal import USUAL, normal_quantile
 from hybridlat.model.geometry import Geometry, View, geometry, start_us
 from hybridlat.schema.structure import CellPrediction, LatencySource, OriginCode
 from hybridlat.schema.target import Device
