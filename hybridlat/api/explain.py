@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -45,8 +45,6 @@ _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 
 _SLOWER = {"clock": (1.4, 2.0), "busy": (1.4, 2.0, 4.0, 8.0)}
 _OPTIONS = (0.25, 8.0)  # what an option of a run may do to it
 _NOTED = 0.01  # copies of less are no circumstance
-_AXES = {"batch": slice(1), "size": slice(2, None)}
-_FIXED = 0.5  # a file that is fixed to what it runs at runs at no other: of another export's number
 _COPIES = ((12e3, 20.0), (2e3, 200.0))  # bytes in a µs, and µs: pinned memory, then pageable
 _HOST_LAUNCH_US = 10.0  # of a kernel that a slow host enqueues
 _LEAST_SD, _ANY = 0.03, math.log(1e6)  # of ln(latency): no clock, and no reader, is nearer
@@ -54,19 +52,18 @@ _LEAST_SD, _ANY = 0.03, math.log(1e6)  # of ln(latency): no clock, and no reader
 
 @dataclass(frozen=True)
 class _Case:
-    """A suspect before it is weighed, slowed by a range of ``factor``, with ``copied`` data."""
+    """A suspect before it is weighed, slowed by a range of ``factor``."""
 
     kind: str
     text: str
     latency_us: float
     log_sd: float
     factor: tuple[float, float] = (1.0, 1.0)
-    copied: float = 1.0
 
     def density(self, run: Run) -> float:
         """Of ln(latency) at what was measured, and of what else its log says."""
         low, high = (math.log(run.gpu_us / self.latency_us / f) for f in reversed(self.factor))
-        error, odds = NormalDist(0, self.log_sd), run.odds(self.kind, self.copied)
+        error, odds = NormalDist(0, self.log_sd), run.odds(self.kind)
         within = error.cdf(high) - error.cdf(low)
         return odds * (within / (high - low) if low < high else error.pdf(low))
 
@@ -82,31 +79,28 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
     file = Item(source).opened(query, predictor.sessions.recall).file
 
-    def predict(target: Target, query: Query, is_replayed: bool = False) -> Estimate:
+    def predict(target: Target, query: Query, is_replayed: bool = False) -> Any:
         how: dict[str, Any] = {"batch": query.batch, "shapes": query.shapes}
         if target == predictor.target and not is_replayed:
-            result: Estimate = predictor.predict(file, describe=query.describe, **how)
-            return result
-        options: Any = {"store": predictor.store.url, "measure": "never"}
-        if target.device == predictor.target.device:
-            options["device"] = predictor.options.device
+            return predictor.predict(file, describe=query.describe, **how)
+        sheet = predictor.options.device if target.device == predictor.target.device else None
+        options: Any = {"store": predictor.store.url, "measure": "never", "device": sheet}
         with type(predictor)(target, **options) as other:
             other.sessions.first.data.user_networks = predictor.sessions.first.data.user_networks
             other.sessions.first.data.is_replayed = is_replayed
-            result = other.predict(file, **how)
-            return result
+            return other.predict(file, **how)
 
     def case_of(one: Circumstance) -> _Case | None:
         try:
             by_graph = replayed or one.is_replayed
             case = _case(one.kind, one.text, predict(one.target, one.query, by_graph))
-            return replace(case, latency_us=grown * case.latency_us, copied=one.work or 1.0)
+            return replace(case, latency_us=grown * case.latency_us)
         except HybridlatError:  # of a file that is fixed to its size: its latency grows with work
             if one.kind == "threads":  # no one has measured so many: they save all, or nothing
                 ends = sorted((1.0, (own.threads or 1) / (one.target.threads or 1)))
                 return replace(base, kind=one.kind, text=one.text, factor=(ends[0], ends[1]))
             us, text = one.work * base.latency_us, f"{one.text} (by its work)"
-            by_work = replace(base, kind=one.kind, text=text, latency_us=us, copied=one.work)
+            by_work = replace(base, kind=one.kind, text=text, latency_us=us)
             return by_work if us and one.kind == "size" else None
 
     grown, stated, copies_us, replayed = 1.0, list[Stated](), run.copies_us, False
@@ -125,7 +119,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             own, query, replayed = one.target, one.query, replayed or one.is_replayed
         else:
             grown *= changed.latency_us / base.latency_us
-        base = replace(changed, kind="as predicted", text="as the log states", copied=1.0)
+        base = replace(changed, kind="as predicted", text="as the log states")
     called = run.log.names[0] if "" not in run.log.names else ""
     if plain_name(called) not in ("", plain_name(file.label)):
         stated.append(Stated("network", f"of the network {called}", base.latency_us))
@@ -146,16 +140,12 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         if case and one.kind == "power mode":  # tables of modes have each its own constant
             agrees = (clock_hz(one.target) < clock_hz(own)) == (case.latency_us > base.latency_us)
             case = case if agrees and run.allows(one.target) else None
-        if case and replace(case, kind=base.kind, text=base.text, copied=1.0) != base:
+        if case and replace(case, kind=base.kind, text=base.text) != base:
             cases.append(case)  # else it changes nothing
     if (refusal := run.log.objection) is not None:
         text = f"{refusal.reason} ({refusal.value})"
         cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
-    written = file.parsed.input_sizes
-    images = [(now.get(name, ()), (*sizes,)) for name, sizes in written.items() if len(sizes) > 2]
-    fixed = {kind for kind, at in _AXES.items() if all(n[at] == w[at] for n, w in images)}
-    run = replace(run, copied_bytes=copied)
-    suspects = _weighed(cases, run, fixed, normal_quantile(estimate.confidence))
+    suspects = _weighed(cases, run, normal_quantile(estimate.confidence))
     nothing = PRIORS["nothing"] / _ANY
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
@@ -164,17 +154,13 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     return Explanation(estimate, us, scaled, nothing / total, tuple(stated), run.spread)
 
 
-def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) -> list[Suspect]:
-    """Of each kind the likeliest case, with the weight of all.
-
-    Kinds that the file is ``fixed`` against are rarer; ``z`` is the interval's quantile.
-    """
+def _weighed(cases: Sequence[_Case], run: Run, z: float) -> list[Suspect]:
+    """Of each kind the likeliest case, with the weight of all; ``z``: the interval's quantile."""
     suspects = []
     for kind, prior in PRIORS.items():
         alike = [case for case in cases if case.kind == kind not in run.settled]
         if not alike:
             continue
-        prior *= _FIXED if kind in fixed else 1.0
         weights = [prior / len(alike) * case.density(run) for case in alike]
         best = alike[weights.index(max(weights))]
         reach, (least, most) = math.exp(z * best.log_sd), best.factor

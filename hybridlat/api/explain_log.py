@@ -4,7 +4,7 @@ The clock that a log prints is the highest that the board has, whatever its mode
 mode of 15 W prints 1.377 GHz). So it rules out faster modes alone. A run is bound by enqueueing
 above 0.8 of the GPU's time, which is where trtexec warns (sampleReporting.cpp).
 
-What is not settled the log may still tell, by how much single runs vary and by what copies take.
+What is not settled the log may still tell, by how much single runs vary.
 Seven logs from public issues vary by 0.1 to 10 %; one that waits for its host does by 28 %.
 """
 
@@ -22,7 +22,6 @@ from hybridlat.api.arguments import Query
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.measuring.tables import board_of
-from hybridlat.model.family.embedding import COPY_BYTES_PER_US
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.names import MODES, engine_text
 from hybridlat.schema.target import Target
@@ -33,7 +32,6 @@ _BOUND, _SAME_CLOCK = 0.8, 1.05
 # Of ln(standard deviation of ln(latency) of single runs), on a quiet machine and on a busy one.
 _QUIET, _SHAKEN = NormalDist(math.log(0.01), 1.2), NormalDist(math.log(0.2), 0.8)
 _BUSY_SHAKEN, _ELSE_SHAKEN, _LEAST_SPREAD = 0.75, 0.05, 1e-4  # it may slow all runs alike
-_COPIES_SD, _ODD_COPIES, _COPY_US = 0.7, 0.1, 20.0  # SD of ln(µs)
 REPLAYED = "replayed from a CUDA graph"
 
 
@@ -56,7 +54,6 @@ class Run:
     gpu_us: float
     target: Target
     log: TrtexecLog = field(default_factory=TrtexecLog)
-    copied_bytes: float = 0.0  # by the question's network
 
     @property
     def spread(self) -> float | None:
@@ -69,17 +66,13 @@ class Run:
         share, us = self.log.upper_us
         return max(math.log(us / self.gpu_us) / NormalDist().inv_cdf(share), _LEAST_SPREAD)
 
-    def odds(self, kind: str, copied: float) -> float:
-        """How likely a spread and copies of so many times the data are, against what is usual."""
-        odds, expected_us = 1.0, copied * self.copied_bytes / COPY_BYTES_PER_US + _COPY_US
-        if self.spread is not None:
-            often, at = _BUSY_SHAKEN if kind == "busy" else _ELSE_SHAKEN, math.log(self.spread)
-            mixed = often * _SHAKEN.pdf(at) + (1 - often) * _QUIET.pdf(at)
-            odds = 2 * mixed / (_SHAKEN.pdf(at) + _QUIET.pdf(at))
-        if self.copies_us:
-            far = math.log(self.copies_us / expected_us) / _COPIES_SD
-            odds *= _ODD_COPIES + 3 * math.exp(-(far**2) / 2)
-        return odds
+    def odds(self, kind: str) -> float:
+        """How likely a spread is in a circumstance, against what is usual."""
+        if self.spread is None:
+            return 1.0
+        often, at = _BUSY_SHAKEN if kind == "busy" else _ELSE_SHAKEN, math.log(self.spread)
+        mixed = often * _SHAKEN.pdf(at) + (1 - often) * _QUIET.pdf(at)
+        return 2 * mixed / (_SHAKEN.pdf(at) + _QUIET.pdf(at))
 
     @property
     def copies_us(self) -> float:
