@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hybridlat.api.arguments import Item, Opened, Options, Query
@@ -193,9 +192,7 @@ class Sessions:
             more = first.requested, first.options, first.store
             is_first = target == first.target
             self._by_target[target] = first if is_first else Session(self._resolve(target), *more)
-        session = self._by_target[target]
-        session.data.user_networks = first.data.user_networks  # at one precision they tell of all
-        return session
+        return self._by_target[target]
 
     def in_order(self, session: Session, opened: Opened, one: Estimate) -> Estimate:
         """The estimate, which warns where it is quicker at a precision that should be slower."""
@@ -205,6 +202,7 @@ class Sessions:
         from hybridlat.report.prediction_table import order_note  # loads the reports
 
         other = self.of(opened.file, beside)
+        other.data.user_networks = session.data.user_networks  # at one precision they tell of all
         # Few orders turn: the kernels at hand tell that quickly, its own decide where they do.
         for partition in (session.partition(opened), None):
             if not (text := order_note([one, estimate(other, opened, 0.0, partition=partition)])):
@@ -258,7 +256,6 @@ def estimate(
     """The estimate of a network; the call began at ``time.perf_counter()`` ``started``."""
     file, options, may_measure = opened.file, session.options, session.may_measure
     partition = partition or session.partition(opened)
-    sizes = _sizes(opened)
     request = Request(
         file,
         partition,
@@ -271,8 +268,7 @@ def estimate(
         started=started,
         network=opened.network,
         describe=describe,
-        sizes=sizes,
-        bound=file.inputs(opened.batch, opened.shapes) if sizes else {},
+        bound=file.inputs(opened.batch, opened.shapes) if opened.batch or opened.shapes else {},
         runtime=options.runtime,
     )
     with session.device_sheet(), steady_sums(alone=not may_measure):
@@ -284,11 +280,3 @@ def estimate(
     own = [sentence("surprising", text) for text in session.surprising]
     own += [sentence("precision", text) for text in notes]
     return result.warned((*own, *result.warnings)) if own else result
-
-
-def _sizes(opened: Opened) -> str:
-    """The options that bind the sizes of a file as this call did: `` --batch 4``."""
-    sizes = "" if opened.batch is None else f" --batch {opened.batch}"
-    for name, shape in (opened.shapes or {}).items():
-        sizes += f" --shape {quote(name)}:{'x'.join(map(str, shape))}"
-    return sizes

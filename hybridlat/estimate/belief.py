@@ -53,9 +53,8 @@ class Request:
 
     Without ``measure`` nothing may be measured, and ``why_not`` says why; ``remeasure`` measures
     every cell. ``network`` reads the file's network; the call ``started`` at that
-    ``time.perf_counter()``. ``describe`` adds the structure of cells. ``sizes`` are options of a
-    command that bind the file's inputs as here, to the shapes ``bound``; ``runtime`` is the
-    target's as the user wrote it.
+    ``time.perf_counter()``. ``describe`` adds the structure of cells. ``bound`` are the shapes of
+    inputs whose sizes the caller bound, ``runtime`` is the target's as the user wrote it.
     """
 
     file: OnnxFile
@@ -69,7 +68,6 @@ class Request:
     started: float = 0.0
     describe: bool = False
     tolerance_given: bool = False
-    sizes: str = ""
     bound: Shapes = field(default_factory=dict)
     runtime: str = ""
 

@@ -64,7 +64,9 @@ def _command(verb: str, request: Request, target: Target, more: str = "") -> str
     if verb in ("measure", "plan"):  # a board has a version of its own, unless the user has said it
         target = replace(target, runtime=request.runtime or target.runtime)
         target = registry.board_target(target)
-    return f"hybridlat {verb} {name}{request.sizes} --target {target}{more}"
+    for tensor, shape in request.bound.items():
+        name += f" --shape {shlex.quote(tensor)}:{'x'.join(map(str, shape))}"
+    return f"hybridlat {verb} {name} --target {target}{more}"
 
 
 def _of_missing_cells(

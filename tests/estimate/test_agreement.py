@@ -214,7 +214,7 @@ def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> No
     (fix,), wanted = asked("l4/tensorrt/int8")
     assert fix.startswith("hybridlat import TABLE.csv") and not wanted
     fixes, wanted = asked("l4/tensorrt/fp16")
-    name = f"{NETS / 'squeezenet.onnx'} --batch 2 --target l4/tensorrt/fp16 --network"
+    name = f"{NETS}/squeezenet.onnx --shape data_0:2x3x224x224 --target l4/tensorrt/fp16 --network"
     measuring, planning = f"measure {name} --host USER@HOST", f"plan {name} -o plan"
     assert wanted and fixes == [f"hybridlat {measuring}", f"hybridlat {planning}"]
     assert registry.can_measure(Target.parse("a/onnxruntime/int8/1t"))
