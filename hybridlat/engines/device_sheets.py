@@ -100,9 +100,8 @@ def load(name: str) -> Device:
     """
     if name in (substitutes := _substitutes.get()):
         return substitutes[name]
-    own = own_sheets()
-    if name in own:
-        return read(own[name])
+    if own := own_sheets().get(name):
+        return read(own)
     if name in _SHIPPED:
         return _shipped_device(name)
     raise TargetError(

@@ -255,13 +255,16 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     return ResolvedEngine(requested, why_not=why_not)
 
 
-def refuse_device(target: Target, kind: str) -> None:
+def refuse_device(target: Target, is_cpu: bool) -> None:
     """TargetError where the engine, or its version, is not known to run on the target's device.
 
-    Its ``kind`` is ``cpu``, ``gpu``, or empty where no one knows.
+    ``is_cpu``: a device without a data sheet is known to be a CPU.
     """
     engine, version = engine_text(target.runtime), version_key(target.version)
     choose = f"choose from `hybridlat targets {target.device}`"
+    kind = "cpu" if is_cpu else ""
+    if target.device in device_sheets.names():
+        kind = device_sheets.load(target.device).kind
     known: Mapping[str, Any] = shipped_table("names")["known"].get(target.engine, {})
     if kind and (own := known.get("kind", kind)) != kind:
         alone = f"{engine} is known on {own.upper()}s alone, and {target.device} is none"
@@ -271,8 +274,7 @@ def refuse_device(target: Target, kind: str) -> None:
     for word, bound in device_sheets.versions_there(target).items():
         key, never = version_key(bound), bound == "0"
         if never or not (version >= key[: len(version)] if word == "first" else version <= key):
-            fix = f"{bound} is the {word} that does: write that, or no version"
-            fix = choose if never else fix
+            fix = choose if never else f"{bound} is the {word} that does: write that, or no version"
             raise TargetError(f"{target}: {engine} does not run on {target.device}: {fix}")
 
 

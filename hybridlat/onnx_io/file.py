@@ -58,8 +58,7 @@ class OnnxFile:
     def path(self) -> str:
         """The name, or the file of the shipped network that it stands for."""
         file = shipped_networks().get(self.name) if self.digest else None
-        is_it = file and hashlib.sha256(file.read_bytes()).hexdigest() == self.digest
-        return str(file) if is_it else self.name
+        return str(file) if file and not Path(self.name).is_file() else self.name
 
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes; blind to names and weights.
@@ -87,7 +86,8 @@ class OnnxFile:
         """The shapes of the network's inputs, every size bound; NetworkError as ``network``."""
         from hybridlat.onnx_io import read
 
-        return read.input_shapes(self.parsed, batch, shapes or {})
+        inputs = read.bound(self.parsed, batch, shapes or {}).inputs
+        return {name: type_.shape for name, type_ in inputs.items()}
 
 
 def shipped_networks() -> Mapping[str, Path]:
@@ -96,10 +96,7 @@ def shipped_networks() -> Mapping[str, Path]:
 
 
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
-    """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
-
-    What was loaded already stays as it is.
-    """
+    """Parse what is not parsed yet; weights are left behind, external ones never opened."""
     if isinstance(source, OnnxFile):
         return source
     digest = ""

@@ -103,7 +103,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     """The network with every size bound; NetworkError says what is wrong or missing."""
-    frame = _bound(parsed, batch, shapes)
+    frame = bound(parsed, batch, shapes)
     rebinding = _rebinding(parsed, frame)
     try:
         network = _network(parsed, name, frame, batch, rebinding)
@@ -204,12 +204,8 @@ def _network(
     return network
 
 
-def input_shapes(parsed: Parsed, batch: int | None, shapes: Shapes) -> Shapes:
-    """The shapes of the inputs, every size bound; NetworkError says what is wrong or missing."""
-    return {name: type_.shape for name, type_ in _bound(parsed, batch, shapes).inputs.items()}
-
-
-def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
+def bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
+    """The inputs with every size bound; NetworkError says what is wrong or missing."""
     model = parsed.frame
     infos = parsed.fed
     sizes = {name: tuple(shape) for name, shape in shapes.items()}

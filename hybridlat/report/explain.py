@@ -136,8 +136,8 @@ class Explanation:
     def headline(self) -> str:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
-        reason = " or ".join([self.cause.text, *(one.text for one in self.tied[1:])])
-        words = {"normal": "within the interval", "explained": reason}
+        names = " or ".join([self.cause.text, *(one.text for one in self.tied[1:])])
+        words = {"normal": "within the interval", "explained": names}
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
         return visible(

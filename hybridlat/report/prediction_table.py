@@ -106,7 +106,7 @@ class PredictionTable:
 
     def _whole(self) -> Table:
         rows = [
-            [self.networks[at[0]], self._batch_text(*at[:2]), self._target(at), *_figures(answer)]
+            [self.networks[at[0]], self._batch_text(at), self._target(at), *_figures(answer)]
             for at, answer in self.rows()
         ]
         return Table(_COLUMNS, rows)
@@ -122,10 +122,8 @@ class PredictionTable:
         left_out = {"target": alone, "throughput": not alone, "batch": len(self.batches) == 1}
         return Table(_COLUMNS, rows).without(left_out | _empty_columns(self.estimates()))
 
-    def _batch_text(self, network: int, batch: int) -> str:
-        row = (self.answers[network, batch, i] for i in range(len(self.targets)))
-        of_file = (answer.batch for answer in row if isinstance(answer, Estimate))
-        shown = self.batches[batch] or next(of_file, None)
+    def _batch_text(self, place: Place) -> str:
+        shown = getattr(self.answers[place], "batch", self.batches[place[1]])
         return NOTHING if shown is None else f"{shown:,}"
 
     def _note(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from hybridlat.engines import device_sheets, host
 from hybridlat.errors import TargetError
-from hybridlat.schema.names import device_name, target_named, user_folder
+from hybridlat.schema.names import device_name, user_folder
 from hybridlat.schema.target import Device, Target
 
 SHEETS = Path(__file__).resolve().parents[2] / "data" / "devices"
@@ -237,7 +237,6 @@ def test_a_user_s_short_sheet_is_a_device_and_comes_before_a_shipped_one(own: Pa
     for board in ("my-board", "my-gpu"):  # tables mean it too, whatever else its name says
         (own / f"{board}.toml").write_text(SHORT, encoding="utf-8-sig")  # by Notepad
         assert board in device_sheets.names() and device_name(board) == board
-    assert str(target_named("my-gpu/TensorRT 8.6/half")) == "my-gpu/tensorrt-8.6/fp16"
     device = device_sheets.of_target(Target.parse("my-board/tensorrt-10.3/fp16"))
     assert (device.name, device.title, device.units) == ("my-board", "my-board", 20)
     assert device.peak("fp16") == 7.7e12

@@ -72,13 +72,10 @@ WRONG = {
     # nor has a GPU threads, or an engine a version that never came out or does not run there.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
     "l4/onnxruntime/fp32/4t": "ONNX Runtime is known on CPUs alone, and l4 is none: choose from ",
-    "t4/onnxruntime-1.31/int8": "/int8: ONNX Runtime 1.31 is known on CPUs alone",
     "epyc-26-2/tensorrt/fp16": "TensorRT is known on GPUs alone, and epyc-26-2 is none: choose",
     f"{host.cpu().name}/torch/amp": "choose from `hybridlat targets",
     "l4/torch/int8": "PyTorch has no int8",
     "l4/tensorrt/amp": "TensorRT has no amp",
-    "t4/torch-tensorrt/fp16": "unknown engine 'torch-tensorrt'; did you mean t4/tensorrt/fp16?",
-    "t4/onnxruntime-tensorrt/fp16": "did you mean t4/tensorrt/fp16?",
     "orin-nano/tensorrt-99/fp16": "tensorrt-99 names no version of TensorRT: the newest known is ",
     "rtx-5090/TensorRT 8.6/fp16": "10.8 is the first that does: write that, or no version",
     "v100/tensorrt-10.5/fp16": "TensorRT 10.5 does not run on v100: 10.4 is the last that does",

@@ -144,6 +144,7 @@ STRANGE = replace(WIDE, cells=tuple(STRANGERS), tolerance=0.05)
         (untrusted(), "1 cell without a latency"),
         (replace(WIDE, busy=True), "the machine was busy while measuring"),
         (replace(WIDE, contradicted=True), "contradict each other"),
+        (WIDE.warned((EstimateWarning("surprising", "A."),)), "far from all that is believed"),
         (residual(), ""),
         (replace(WIDE, tolerance_given=False), ""),
     ],

@@ -42,9 +42,7 @@ def named_target(text: str, store: Store | None = None) -> Target:
     engine, precision = VERSION.sub("", runtime), (rest[1:] or ["fp16"])[0].lower()
     with contextlib.suppress(TargetError):
         precision = names.precision_name(precision)
-    is_inside = engine.endswith("-tensorrt") and engine not in engines  # of another program
-    inner = "tensorrt" if is_inside else engine
-    (near_engine, *_) = (*difflib.get_close_matches(inner, sorted(engines), 1), "")
+    (near_engine, *_) = (*difflib.get_close_matches(engine, sorted(engines), 1), "")
     # Other precisions that exist are no misspelling of one that is predicted.
     is_other = re.fullmatch(r"u?int[24]|nf4|(nv|mx)?fp[468]|(fp|float)[468]_?e.*", precision)
     choices = [] if is_other else PRECISIONS
@@ -62,7 +60,8 @@ def named_target(text: str, store: Store | None = None) -> Target:
         raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
     target = Target.parse(whole).plain
     names.refuse_version(engine, target.version)
-    registry.refuse_device(target, _kind(device, known))
+    is_cpu = device == host.cpu().name or any(t.threads for t in known if t.device == device)
+    registry.refuse_device(target, is_cpu)
     if target.threads and device_sheets.is_gpu(target):
         plain = replace(target, threads=None)
         raise TargetError(f"{target} states threads, which CPUs alone have: write {plain}")
@@ -165,14 +164,6 @@ def recorded(store: Store | None) -> set[Target]:
     stored = [] if store is None else store.targets()
     modelled = (target for _, target in models_with_targets())
     return {*stored, *(pack.target for pack in packs.shipped_packs()), *modelled}
-
-
-def _kind(device: str, known: Collection[Target]) -> str:
-    """``gpu`` or ``cpu``; empty where neither a sheet nor a record tells."""
-    if device in device_sheets.names():
-        return device_sheets.load(device).kind
-    is_cpu = device == host.cpu().name or any(t.threads for t in known if t.device == device)
-    return "cpu" if is_cpu else ""
 
 
 def _devices(known: Collection[Target]) -> set[str]:
