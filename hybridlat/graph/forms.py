@@ -16,11 +16,15 @@ from hybridlat.graph.operators import QUANTISERS, Sizes
 
 
 def _view(w: Writing, node: Node) -> None:
-    """What only gives another shape is a Reshape to that shape."""
-    shape, source = w.shape(node.outputs[0]), node.inputs[0]
+    """What only gives another shape is a Reshape to that shape; the last of several in a row."""
+    made, source, net = node.outputs[0], node.inputs[0], w.source
+    shape = w.shape(made)
     if 0 in shape or source not in w.types:
         return w.keep(node)
-    w.views[node.outputs[0]] = len(w.nodes)
+    behind = [net.nodes[i] for i in net.consumers.get(made, ())]
+    read_as = [(FORMS.get(reader.qualified_op), reader.inputs[0]) for reader in behind]
+    if read_as == [(_view, made)] and made not in net.outputs:
+        return w.drop(node)
     node = replace(node, op="Reshape", attributes=(), version=14)
     w.keep(node, w.put(node, "shape", shape))
 
@@ -193,10 +197,6 @@ def _grid_sample(w: Writing, node: Node) -> None:
     w.keep(node if rank == 4 else replace(node, version=20))
 
 
-def _scatter(w: Writing, node: Node) -> None:
-    _along(0)(w, replace(node, op="ScatterElements", version=16))
-
-
 def _window(w: Writing, node: Node) -> None:
     """Padding is written in numbers; so is how many windows of a pool start inside the data."""
     mode = node.attribute("auto_pad")
@@ -279,7 +279,7 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     "TopK": _top_k,
     "Transpose": _turn,
     "RoiAlign": _roi_align,
-    "Scatter": _scatter,
+    "Scatter": lambda w, node: _along(0)(w, replace(node, op="ScatterElements", version=16)),
     "GridSample": _grid_sample,
 }
 """The form of each operator of ONNX's own domain that has several spellings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,8 +54,7 @@ class Computed(Exception):
 class Writing:
     """A network while its normal form is written.
 
-    ``stands_for`` maps the results of operators that are gone to what their readers read instead,
-    ``views`` those of Reshapes to their positions.
+    ``stands_for`` maps the results of operators that are gone to what their readers read instead.
     """
 
     source: Network
@@ -64,7 +62,6 @@ class Writing:
     types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     stands_for: dict[str, str] = field(default_factory=dict)
-    views: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.types.update(self.source.types)
@@ -88,16 +85,13 @@ class Writing:
     def keep_read(self, node: Node) -> None:
         """The operator stays, without last results that nothing reads, and constant states."""
         source, read = self.source, node.inputs
-        while len(read) in (6, 7) and (not read[-1] or read[-1] in source.constants):
+        while not read[-1] or (len(read) in (6, 7) and read[-1] in source.constants):
             read = read[:-1]
-        while not read[-1]:
-            read = read[:-1]
-        node = replace(node, inputs=read)
         is_read = [m in source.consumers or m in source.outputs for m in node.outputs[1:]]
         while is_read and not is_read.pop():
             self.types.pop(node.outputs[-1], None)
             node = replace(node, outputs=node.outputs[:-1])
-        self.keep(node)
+        self.keep(replace(node, inputs=read))
 
     def drop(self, node: Node) -> None:
         """Its readers read what it reads; an Identity stays where it gives a result out."""
@@ -111,27 +105,10 @@ class Writing:
             self.keep(replace(node, attributes=(), version=16))
 
     def network(self) -> Network:
-        if len(self.views) > 1:
-            self._join_views()
         for name in self.stands_for:
             del self.types[name]
         nodes = tuple(self.nodes)
         return replace(self.source, nodes=nodes, types=self.types, constants=self.constants)
-
-    def _join_views(self) -> None:
-        """Several Reshapes in a row are the last of them, where nothing else reads the others."""
-        readers = Counter(name for node in self.nodes for name in dict.fromkeys(node.inputs))
-        readers.update(self.source.outputs)
-        gone = set[int]()
-        for position in self.views.values():
-            view = self.nodes[position]
-            before = self.views.get(view.inputs[0])
-            if before is not None and readers[view.inputs[0]] == 1:
-                source, shape = self.nodes[before].inputs
-                gone.add(before)
-                del self.types[view.inputs[0]], self.constants[shape]
-                self.nodes[position] = replace(view, inputs=(source, view.inputs[1]))
-        self.nodes = [node for i, node in enumerate(self.nodes) if i not in gone]
 
     def shape(self, tensor: str) -> Sizes:
         known = self.types.get(tensor)
