@@ -132,10 +132,6 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (13, "a = Reshape(x, row) t = Transpose<perm=[0,2,1,3]>(a) b = Softmax<axis=1>(t) "
              "y = Reshape(b, flat)"),
     ]),
-    "a product of rows that a view cuts on": (ROWS, [
-        (13, "a = MatMul(x, w) b = Add(a, c) y = Reshape(b, cut)"),
-        (13, "a = Reshape(x, flat) b = Gemm<transB=1>(a, w, c) y = Reshape(b, cut)"),
-    ]),
     "products of rows whose batch is turned": ("float[1,5,8] x", [
         (13, f"""{BATCH} a = MatMul(t, w) y = Reshape(a, half5) b = MatMul(t, w2) d = Add(b, d8)
              z = Softmax(d)"""),
@@ -190,8 +186,7 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
              d = Transpose<perm=[0,2,3,1]>(r) y = Softmax<axis=1>(d)"""),
         (13, """a = Relu(x) b = Transpose<perm=[0,2,1]>(a) d = Transpose<perm=[0,2,1]>(b)
              e = Transpose<perm=[0,2,1]>(d) z = Tanh(e) r = Reshape(d, cut)
-             g = Transpose<perm=[0,3,1,2]>(r) h = Transpose<perm=[0,3,1,2]>(g)
-             y = Softmax<axis=1>(h)"""),
+             g = Transpose<perm=[0,2,3,1]>(r) y = Softmax<axis=1>(g)"""),
     ]),
     "parts": (X, [
         (13, "a, b = Split<axis=1>(x) e = Add(a, half) d = Relu(b) y = Add(e, d)"),

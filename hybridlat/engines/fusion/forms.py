@@ -23,6 +23,7 @@ from hybridlat.engines.fusion.patterns import (
     whole_numbers,
 )
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.operators import Sizes, named
 from hybridlat.onnx_io.facts import simplified
 
 _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
@@ -30,9 +31,8 @@ _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool
 """What a batch normalisation stands behind: neither an image nor another norm."""
 _POOLED = {op: pool for pool, op in _POOLS.items()}
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
-_BY_ROWS = (
-    *(*_PRODUCTS, "Add", "Mul", "Div", "Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish"),
-    *("HardSigmoid", "LeakyRelu", "LayerNormalization"),
+_BY_ROWS = named(
+    "Add Mul Div Relu Gelu Sigmoid Tanh HardSwish HardSigmoid LeakyRelu LayerNormalization"
 )
 """What treats each row of a matrix alone, where constants have one axis at most."""
 
@@ -163,54 +163,39 @@ def _weight_of(net: Network, node: Node) -> tuple[Constant, bool] | None:
     return Constant(weight.type._replace(shape=shape)), is_turned
 
 
-def _row_by_row(net: Network, product: Node) -> list[Node]:
-    """A product, and behind it views and what treats each row of a matrix alone."""
-    chain = [product]
-    while below := net.reader(chain[-1], "Reshape", *_BY_ROWS):
-        known = [net.constants.get(name) for name in below.inputs[1:]]
-        are_last = all(c is not None and len(c.type.shape) < 2 for c in known)
-        is_next = _weight_of(net, below) if below.op in _PRODUCTS else are_last
-        sizes = {net.types[node.outputs[0]].shape[-1:] for node in (chain[-1], below)}
-        if below.op == "Reshape" and len(sizes) > 1:
-            return [*chain, below]
-        if not is_next or below.attribute("axis") is not None:
-            break
-        chain.append(below)
-    return chain
-
-
 def _flat_products(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
-    """Products, and what treats their rows behind them, have the axes before or behind views.
+    """Products, and what treats their rows behind them, have the axes of what the first one reads.
 
-    The side of fewer axes says which. A Gemm with a turned weight is a module's, which adds a
+    So views of rows stand behind both. A Gemm with a turned weight is a module's, which adds a
     bias: exporters leave out one of zeros.
     """
-    done = set[str]()
-    for product in nodes:
-        if product.outputs[0] in done or _weight_of(net, product) is None:
+    leads = dict[str, Sizes]()
+    for node in nodes:
+        (dtype, shape), read = net.types[node.outputs[0]], node.inputs[0]
+        lead, known = leads.get(read), [net.constants.get(name) for name in node.inputs[1:]]
+        weight = _weight_of(net, node) if node.op in _PRODUCTS else None
+        if weight is not None and lead is None:
+            axes = net.type_of((net.maker(read, "Reshape") or node).inputs[0]).shape
+            fronts = [axes[: end + 1] for end in range(len(axes))]
+            lead = next((f for f in fronts if math.prod(f) == math.prod(shape[:-1])), shape[:-1])
+        is_view = node.op == "Reshape" and shape[-1:] == net.type_of(read).shape[-1:]
+        are_rows = all(c is not None and len(c.type.shape) < 2 for c in known)
+        are_rows = are_rows and node.op in _BY_ROWS and node.attribute("axis") is None
+        if lead is None or not (weight or is_view or are_rows):
             continue
-        chain = _row_by_row(net, product)
-        parts = [node for node in chain if node.op != "Reshape"]
-        done.update([node.outputs[0] for node in parts])
-        before = net.maker(product.inputs[0], "Reshape") or product
-        ends = [net.type_of(name).shape for name in (before.inputs[0], chain[-1].outputs[0])]
-        *rows, _ = net.types[product.outputs[0]].shape
-        fronts = [shape[:end] for shape in ends for end in range(1, len(shape) + 1)]
-        leads = [front for front in fronts if math.prod(front) == math.prod(rows)]
-        lead = min(leads, key=len, default=(*rows,))
-        for node in [part for part in parts if net.types[part.outputs[0]].shape[:-1] != lead]:
-            match, known = Match(net, node), [net.constants[name] for name in node.inputs[1:]]
-            (dtype, shape), weight = net.types[node.outputs[0]], _weight_of(net, node)
-            x, new = node.inputs[0], (*lead, shape[-1])
-            x = match.view(x, (*lead, net.type_of(x).shape[-1]))
-            if weight is None:
-                made = match.add(node.op, (x,), new, *known, **dict(node.attributes))
-            else:
-                made = match.add("MatMul", (x,), new, weight[0])
-                for bias in known[1:] or [Constant(TensorType(dtype, new[-1:]))] * weight[1]:
-                    made = match.add("Add", (made,), new, bias)
-            match.view(made, shape)
-            yield match
+        leads[node.outputs[0]] = lead
+        if is_view or shape[:-1] == lead:
+            continue
+        match, operands = Match(net, node), [c for c in known if c is not None]
+        x, new = match.view(read, (*lead, net.type_of(read).shape[-1])), (*lead, shape[-1])
+        if weight is None:
+            made = match.add(node.op, (x,), new, *operands, **dict(node.attributes))
+        else:
+            made = match.add("MatMul", (x,), new, weight[0])
+            for bias in operands[1:] or [Constant(TensorType(dtype, new[-1:]))] * weight[1]:
+                made = match.add("Add", (made,), new, bias)
+        match.view(made, shape)
+        yield match
 
 
 def _joined_products(net: Network, node: Node, match: Match) -> None:
@@ -249,6 +234,7 @@ def _resizes(net: Network, node: Node, match: Match) -> None:
         match.put(sized, **{sizes: whole_numbers(*net.types[match.made].shape)})
 
 
+_ROWS: Pass = (_PRODUCTS | _BY_ROWS | {"Reshape"}, _flat_products)
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),
@@ -263,7 +249,7 @@ FORMS: tuple[Pass, ...] = (
     *COMPOSITES,
     each("Add", norms),
     each("LayerNormalization InstanceNormalization AveragePool", _plain),
-    *((_PRODUCTS, _flat_products), TURNS) * 2,  # what follows a product may have its axes now
+    *(_ROWS, TURNS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
     each("Resize", _resizes),
     each("Concat", concats, is_backwards=True),
