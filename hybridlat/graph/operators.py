@@ -231,8 +231,8 @@ def turned(blocks: Blocks, shape: Sizes, order: Sizes) -> Blocks | None:
     places = packed([size for size, _ in parts], range(len(parts)))
     if not {axis for axis, size in zip(axes, shape, strict=True) if size > 1} <= {*places}:
         return None
-    each = [*zip(parts, places, strict=True)]
-    return joined([p for a in order for p, at in each if axes[a] <= at < axes[a] * shape[a]])
+    ends = [(axes[axis], axes[axis] * shape[axis]) for axis in order]
+    return joined([p for a, b in ends for p, at in zip(parts, places, strict=True) if a <= at < b])
 
 
 def turns_between(shape: Sizes, blocks: Blocks, made: Sizes) -> list[tuple[Sizes, Sizes]]:

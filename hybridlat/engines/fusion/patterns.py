@@ -227,27 +227,22 @@ def _same(net: Network, source: str, match: Match) -> None:
         match.skip(source)
 
 
-Moved = tuple[str, Blocks, Sizes]
-"""A tensor, the order in which its elements are read, and the shape of the result."""
-
-
 def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """Views and turned axes in a row are written in one way, and once: what moves where decides.
 
     Exporters and simplifiers turn axes before a view or behind it, there and back, and twice.
     """
-    known, first = dict[str, tuple[str, Blocks]](), dict[Moved, str]()
+    known, first = dict[str, tuple[str, Blocks]](), dict[tuple[str, Blocks, Sizes], str]()
     for node in nodes:
         match, read, order = Match(net, node), node.inputs[0], node.sizes("perm")
         made = net.types[match.made].shape
         if read not in net.types or 0 in made:
             continue
         plain = joined(((math.prod(made), 1),))
-        x, blocks = known.get(read, (read, plain))
-        if order:
-            moved = turned(blocks, net.types[read].shape, order)
-            x = read if moved is None else x
-            blocks = moved or turned(plain, net.types[read].shape, order) or ()
+        x, before = known.get(read, (read, plain))
+        blocks = turned(before, net.types[read].shape, order) if order else before
+        if blocks is None:  # it cuts through what moved: its result begins anew
+            continue
         known[match.made] = x, blocks
         twin = first.setdefault((x, blocks, made), match.made)
         if blocks == plain and net.types[x].shape == made:
@@ -255,31 +250,17 @@ def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         elif twin != match.made and match.made not in net.outputs:
             match.skip(twin)
         else:
-            _write(match, x, blocks, first)
+            source, at = x, plain
+            for turn, to in turns_between(net.types[x].shape, blocks, made):
+                at = blocks if turn else at
+                kept = first.get((x, at, to), match.made)
+                if kept == match.made and (source, turn) != (read, order or ()):
+                    op, sizes = ("Transpose", []) if turn else ("Reshape", [whole_numbers(*to)])
+                    kept = match.add(op, (source,), to, *sizes, **({"perm": turn} if turn else {}))
+                    first.setdefault((x, at, to), kept)
+                source = kept
         if match.nodes or match.stands_for:
             yield match
-
-
-def _write(match: Match, x: str, blocks: Blocks, first: dict[Moved, str]) -> None:
-    """Put the steps from ``x`` to the result in place, unless it is made so."""
-    net, present = match.net, list[tuple[Sizes, Sizes]]()
-    made, node, read = net.types[match.made].shape, net.maker(match.made, *_MOVES), ""
-    steps = turns_between(net.types[x].shape, blocks, made)
-    while len(present) < len(steps) and node is not None:
-        present.insert(0, (node.sizes("perm") or (), net.types[node.outputs[0]].shape))
-        read, node = node.inputs[0], net.maker(node.inputs[0], *_MOVES)
-    if (read, present) == (x, steps):
-        return
-    read, at = x, joined(((math.prod(made), 1),))
-    for order, to in steps:
-        at = blocks if order else at
-        kept = first.get((x, at, to), match.made)
-        if kept == match.made:
-            op, sizes = ("Transpose", []) if order else ("Reshape", [whole_numbers(*to)])
-            stated: dict[str, AttributeValue] = {"perm": order} if order else {}
-            kept = match.add(op, (read,), to, *sizes, **stated)
-            first.setdefault((x, at, to), kept)
-        read = kept
 
 
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
