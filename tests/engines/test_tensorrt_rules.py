@@ -134,13 +134,6 @@ FUSED = {
          ["GlobalAveragePool", "Gemm"]),
         ("8.6/fp16", MAPS, f"a = {POOL}(x) c = Flatten(a) y = Neg(c)",
          ["MaxPool", "Reshape", "Neg"]),
-        ("8.6/fp16", MAPS,
-         f"i = Constant<value = int64[4] {{1,1,64,784}}>() a = {CONV}(x, w) c = Reshape(a, i) "
-         "d = Transpose<perm=[0,2,1,3]>(c) y = Softmax<axis=1>(d)", ["Conv", "Softmax"]),
-        ("8.6/fp16", MAPS,
-         "a = Transpose<perm=[0,2,3,1]>(x) b = Reshape(a, apart) "
-         "c = Transpose<perm=[0,3,1,2,4]>(b) y = Neg(c)",
-         ["Reshape+Transpose", "Neg"]),
     ],
     "what does nothing is no kernel": [
         ("8.6/fp16", MAPS, f"a = {POINT}(x, point) d = Dropout(a) y = Identity(d)", ["Conv"]),

@@ -70,14 +70,10 @@ def before_generated(producer: Group, consumer: Group) -> bool:
 def layout_unchanged(producer: Group, consumer: Group) -> bool:
     """The bytes stay as they are.
 
-    A Transpose may move axes of size 1. A view that flattens the feature maps of a kernel that
-    works with channels last, or hands them out, needs a copy.
+    A view that flattens the feature maps of a kernel that works with channels last, or hands them
+    out, needs a copy.
     """
-    node = consumer.first
-    source = consumer.network.type_of(node.inputs[0]).shape
-    if node.op == "Transpose":
-        kept = [axis for axis in node.sizes("perm") or () if source[axis] != 1]
-        return kept == sorted(kept)
+    source = consumer.network.type_of(consumer.first.inputs[0]).shape
     if not any(maker.kind in (*_CONVS, *_POOLS) for maker in consumer.producers):
         return True
     flattens = len(source) == 4 and math.prod(source[2:]) > 1 and len(consumer.output.shape) == 2

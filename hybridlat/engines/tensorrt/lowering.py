@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
     Fuse("Sigmoid", "Mul", "x * sigmoid(x) is one activation", when.gates_itself, "SiLU"),
     Fuse("Softplus", "Tanh", "x * tanh(softplus(x)) is one activation", when.only_reader, "SoftTanh"),
     Fuse("SoftTanh", "Mul", "x * tanh(softplus(x)) is one activation", when.gates_itself, "Mish"),
-    Fuse("Reshape", "Transpose", "one copy", all_of(when.only_reader, unless(trt.layout_unchanged)), "Shuffle"),
+    Fuse("Reshape", "Transpose", "one copy", when.only_reader, "Shuffle"),
 
     # What a following generated kernel takes before a convolution can.
     Fuse("BatchNormalization Affine", "Relu", "one element-wise kernel", when.only_reader, "Affine"),
@@ -106,7 +106,6 @@ RULES: tuple[Rule, ...] = (
     Fuse(ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by(NORM)), "Transpose", in_region=True),
     Fuse("Transpose Reshape", NORM, "read transposed, or in another shape", when.only_reader, "Norm", in_region=True),
     Fuse(f"{NORM} Norm", NORM, "one pass over the same rows", makes="Norm", in_region=True),
-    Eliminate("Transpose", "moves axes of size 1 only", trt.layout_unchanged),
     Fuse("Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(trt.is_fully_connected))), "Conv", in_region=True),
 
     # Everything else that hangs together is one generated kernel.
@@ -208,12 +207,6 @@ def _parts(net: Network, node: Node, match: Match) -> None:
     match.put(replace(node, inputs=tuple(match.types)))
 
 
-_BUILT: tuple[Pass, ...] = (PADS, each("Add Mul", neutral), each("Mul", norms))
-"""What TensorRT's builder does besides."""
-_PARTS: tuple[Pass, ...] = (each("Concat", _parts),)
-"""What classic TensorRT may copy: parts of Concats, one operator each."""
-
-
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that TensorRT makes of ``network`` at the target's version and precision.
 
@@ -222,15 +215,17 @@ def lower(network: Network, target: Target) -> Lowered:
     file that is quantised to anything but 8 bits.
     """
     warnings = narrow_weights(network)
-    written, version = in_floats(network).then((*FORMS, *_BUILT)), _version(target)
+    built = (PADS, each("Add Mul", neutral), each("Mul", norms))  # by its builder besides
+    written, version = in_floats(network).then((*FORMS, *built)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
     scales = () if is_foreign else ("Mul", "Add")
     written = written.then((_folds(*scales), each(CONTRACTING, biases)))
     ordered = with_ordered_operands(written.network, trt.fixed_sums(written.network, version))
-    written = written._replace(network=ordered).then(() if is_foreign else _PARTS)
+    written = written._replace(network=ordered)
     if is_foreign:
         region = frozenset(range(len(written.network.nodes)))
-    else:
+    else:  # classic TensorRT may copy parts of Concats
+        written = written.then((each("Concat", _parts),))
         region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
