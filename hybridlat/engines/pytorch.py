@@ -151,10 +151,11 @@ def _scales(net: Network, node: Node, match: Match) -> None:
 
     The operator's name is that of the result in between, which tells of a norm there. Where the
     exporter has folded the norms, a simplifier has none left to fold. A scale of what a product
-    reads, through views, is attention's: one number, which none folds through a Transpose.
+    reads, through views, is attention's: one number, which none folds through a Transpose. One that
+    left a convolution's bias alone is a number in front of it.
     """
     how = simplified(node.inputs, node.outputs)
-    if how == "fed" and node.op in _CONVOLUTIONS:
+    if how == "without bias" and node.op in _CONVOLUTIONS:
         type_ = net.type_of(node.inputs[0])
         fed = match.add("Mul", node.inputs[:1], type_.shape, Constant(type_._replace(shape=())))
         match.put(replace(node, inputs=(fed, *node.inputs[1:])))

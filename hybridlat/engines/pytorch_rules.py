@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import neutral
-from hybridlat.engines.fusion.conditions import all_of, any_of
+from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.patterns import (
     TURNS,
     TWINS,
@@ -102,11 +102,11 @@ COMPOSITES: tuple[Rule, ...] = (
     Fuse("InstanceNormalization", "Mul", "aten::group_norm", when.behind_norm),
     Fuse("InstanceNormalization", "Add", "aten::group_norm", when.behind_norm),
     Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
-    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
+    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(lambda scale, _: when.by_scalar(scale, scale), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
     Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.in_attention), "Scores", since="2.0"),
     Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Scores", since="2.0"),
     Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Attention", since="2.0"),
-    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
+    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0"),
 )
 # fmt: on
 

@@ -38,16 +38,15 @@ def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str
 
 
 def simplified(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """What names tell of a weight: ``scaled`` by what follows, ``changed``, or empty.
-
-    ``fed`` is one that changed without its bias: a number times what is read is in it.
-    """
+    """What names tell of a weight: ``scaled`` by what follows, ``changed`` (``without bias``)."""
     weight, result = "".join(inputs[1:2]), "".join(outputs[:1])
     is_named = weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
     if is_named or weight.endswith("_weight_fused"):
         return "scaled"
     changed = [_CHANGED.match(name) is not None for name in inputs[1:]]
-    return {(True,): "changed", (True, True): "changed", (True, False): "fed"}.get((*changed,), "")
+    return {(True,): "changed", (True, True): "changed", (True, False): "without bias"}.get(
+        (*changed,), ""
+    )
 
 
 @dataclass(frozen=True)

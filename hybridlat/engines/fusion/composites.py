@@ -257,17 +257,13 @@ def neutral(net: Network, node: Node, match: Match) -> None:
     x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
     if number is None or number.values != (int(is_product),):
         return
-    if number.type.shape and not (is_product and _is_factor(net, node)):
+    before, behind = net.maker(x, "Mul"), net.reader(node, "Add")
+    read = before.inputs if is_product and before and behind else ()
+    is_factor = any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
+    if number.type.shape and not is_factor:
         return  # parameters that begin so have an axis
     if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
         match.skip(x)
-
-
-def _is_factor(net: Network, node: Node) -> bool:
-    """Whether a product stands between one with several parameters and a sum."""
-    before, behind = net.maker(node.inputs[0], "Mul"), net.reader(node, "Add")
-    read = before.inputs if before is not None and behind is not None else ()
-    return any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
 
 
 COMPOSITES: tuple[Pass, ...] = (

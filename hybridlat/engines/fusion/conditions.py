@@ -20,11 +20,6 @@ def unless(condition: Condition) -> Condition:
     return lambda producer, consumer: not condition(producer, consumer)
 
 
-def of_producer(condition: Condition) -> Condition:
-    """The condition of the producer alone."""
-    return lambda producer, consumer: condition(producer, producer)
-
-
 def of_consumer(condition: Condition) -> Condition:
     """The condition of the consumer alone."""
     return lambda producer, consumer: condition(consumer, consumer)
@@ -60,11 +55,6 @@ def by_scalar(producer: Group, consumer: Group) -> bool:
 def gates_itself(producer: Group, consumer: Group) -> bool:
     """The consuming Mul multiplies what the producing Sigmoid reads with what it makes."""
     return only_reader(producer, consumer) and producer.first.inputs[0] in consumer.first.inputs
-
-
-def reads_two(producer: Group, consumer: Group) -> bool:
-    """Both operands of the consuming operator are activations."""
-    return len(set(consumer.data)) == 2
 
 
 def behind_norm(producer: Group, consumer: Group) -> bool:
