@@ -21,9 +21,9 @@ def _view(w: Writing, node: Node) -> None:
     shape = w.shape(made)
     if 0 in shape or source not in w.types:
         return w.keep(node)
-    behind = [net.nodes[i] for i in net.consumers.get(made, ())]
-    read_as = [(FORMS.get(reader.qualified_op), reader.inputs[0]) for reader in behind]
-    if read_as == [(_view, made)] and made not in net.outputs:
+    readers = net.consumers.get(made, ()) if w.joins_views and made not in net.outputs else ()
+    read_as = [(FORMS.get(net.nodes[i].qualified_op), net.nodes[i].inputs[0]) for i in readers]
+    if read_as == [(_view, made)]:
         return w.drop(node)
     node = replace(node, op="Reshape", attributes=(), version=14)
     w.keep(node, w.put(node, "shape", shape))
@@ -287,7 +287,7 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
 
 def written(network: Network) -> Network:
     """The normal form of a network whose operators have theirs (``local_form``) already."""
-    w = Writing(network)
+    w = Writing(network, sum(FORMS.get(node.op) is _view for node in network.nodes) > 1)
     for node in network.nodes:
         if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
             node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))

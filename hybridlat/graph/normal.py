@@ -58,6 +58,7 @@ class Writing:
     """
 
     source: Network
+    joins_views: bool = False
     nodes: list[Node] = field(default_factory=list)
     types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
