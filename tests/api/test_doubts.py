@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat import Estimate, Predictor, predict
+from hybridlat.cli import main as cli
 from hybridlat.cli.predict import doubt_of
 from hybridlat.schema.structure import EstimateWarning, half_width_share
 from tests.networks import NETS
@@ -85,6 +86,19 @@ def test_no_answer_contradicts_itself(
     one = replace(one, tolerance=most, tolerance_given=tolerance is not None, **stated)
     one = one.warned((*one.warnings, *[EstimateWarning(code, "A.") for code in sorted(doubts)]))
     agree(one if budget is None else one.against(budget * (one.latency_us or 1.0)))
+
+
+def test_a_given_latency_far_from_belief_makes_no_answer_sure(capfd: Any) -> None:
+    known, target = "resnet18=10s", "rtx-3090/tensorrt/fp16"
+    words = ["--target", target, "--known", known, "--store", "sqlite://"]
+    assert cli.run(["predict", "resnet18", "squeezenet", *words]) == 0
+    out = capfd.readouterr().out
+    assert out.count("order of magnitude: ") == 2 and "good:" not in out and "measured:" not in out
+    words += ["--tolerance", "50%"]
+    assert cli.run(["predict", "resnet18", "squeezenet", *words]) == 3
+    assert "far from all that is believed" in " ".join(capfd.readouterr().out.split())
+    words[-2:] = ["--max-latency", "20s"]
+    assert cli.run(["predict", "resnet18", *words]) == 3
 
 
 @pytest.mark.parametrize("target", ["v100/torch/fp32", "l4/torch-2.4/fp16"])

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -36,6 +36,7 @@ RecordSource = Store | PackLookup
 T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 7
+_ENTRY_COST = sign(null_network(1)).hash
 _OWN_CELLS = 50  # so many measured here tell more than a pack
 READS_NETWORKS_AT = 32
 """Networks that are signed to be looked up before all that is on record is read. That takes as long
@@ -200,7 +201,7 @@ class TargetData:
     @property
     def dispatch_overhead_us(self) -> float:
         """The cost of entering the engine, once per inference; 0 where it was never measured."""
-        known = self.known([_entry_cost_signature()]).values()
+        known = self.known([_ENTRY_COST]).values()
         return next((entry.latency_us or 0.0 for entry in known), 0.0)
 
     def at_this_state(self, name: object, work_out: Callable[[], T]) -> T:
@@ -296,8 +297,3 @@ def _outweighs(new: LatencyStats, known: LatencyStats | None) -> bool:
         return known is None
     is_steadier = new.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
     return is_steadier or known.latency_us is None
-
-
-@cache
-def _entry_cost_signature() -> str:
-    return sign(null_network(1)).hash
