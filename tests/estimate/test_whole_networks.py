@@ -98,7 +98,7 @@ def test_what_records_say_together() -> None:
     nhwc = replace(record, labels={"layout": "nhwc"}, latency_us=10.0)
     plain = whole_networks.from_records([copied, nhwc, graph, replace(record, launch="stream")])
     assert plain is not None and plain == whole_networks.from_records([graph])
-    assert plain.basis == "1 run, from an imported table, replayed as a CUDA graph"
+    assert plain.basis == "1 run, without a date, replayed as a CUDA graph"
     with_copies = whole_networks.from_records([copied])
     assert with_copies is not None and with_copies.basis.endswith(", with host copies")
 
