@@ -103,10 +103,15 @@ def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
     assert all(getattr(door, name) is not None for name in door.__all__)
 
 
-@pytest.mark.parametrize("target", ["epyc-26-2/onnxruntime-1.31/fp32/1t", "v100/tensorrt-8.4/fp16"])
-def test_the_surer_the_wider_and_the_more_would_be_measured(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "tolerance"),
+    [("epyc-26-2/onnxruntime-1.31/fp32/1t", 0.03), ("v100/tensorrt-8.4/fp16", 0.15)],
+)
+def test_the_surer_the_wider_and_the_more_would_be_measured(
+    target: str, tolerance: float, tmp_path: Path
+) -> None:
     """Where a model predicts the cells, and where another version's model is as near as a law."""
-    how: Any = {"store": str(tmp_path / "s.db"), "measure": "never", "tolerance": 0.03}
+    how: Any = {"store": str(tmp_path / "s.db"), "measure": "never", "tolerance": tolerance}
     how |= {"shapes": {"data_0": (1, 3, 192, 192)}}
     net, levels = NETS / "squeezenet.onnx", (0.5, 0.9, 0.99)
     estimates = [hybridlat.predict(net, target, confidence=level, **how) for level in levels]
