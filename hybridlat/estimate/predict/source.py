@@ -127,9 +127,8 @@ class NetworkLaw:
         whole = (float(uses_us @ spreads) + self.beside_us * self.spread_share) / total_us
         # What the cells' errors come to in the posterior; the rest of the width is none of theirs.
         parts = uses_us / total_us * spreads
-        cells_variance = SHARED_ELSEWHERE * parts.sum() ** 2 + (1 - SHARED_ELSEWHERE) * float(
-            parts @ parts
-        )
+        own_share = 1 - SHARED_ELSEWHERE
+        cells_variance = SHARED_ELSEWHERE * parts.sum() ** 2 + own_share * float(parts @ parts)
         return Composition(
             overhead_us=self.beside_us,
             residual_share=math.sqrt(max(whole**2 - cells_variance, 0.0)),
