@@ -1,14 +1,4 @@
-"""Every error that hybridlat raises on purpose.
-
-    HybridlatError                     exit code 2 unless a subclass says otherwise
-    ├── InputError                     the user's input is at fault
-    │   ├── NetworkError               a network file that cannot be read or makes no sense
-    │   ├── TargetError                a target that is not written as a target, or not known
-    │   └── StoreError                 a store, pack or record that cannot be read or is damaged
-    ├── UnavailableError     (exit 3)  what is asked for cannot be had on this machine
-    │   ├── BackendUnavailable         the engine, its driver or its device is missing
-    │   └── MissingExtra               an optional package is not installed
-    └── MeasurementError     (exit 3)  one cell or network could not be measured
+"""Every error that hybridlat raises on purpose, each class with its exit code.
 
 A message is one sentence that names the value, and where there is a choice or a fix, names those.
 """

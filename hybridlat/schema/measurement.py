@@ -6,15 +6,17 @@ Records are their wire form: the fields of a class are those of its JSON object,
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Self
 
+import msgspec
 from msgspec import Struct, field, to_builtins
-from msgspec.structs import force_setattr
 
+from hybridlat.errors import TargetError
 from hybridlat.schema import wire
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
@@ -27,8 +29,7 @@ KINDS: Final[tuple[Kind, ...]] = ("cell", "network", "layer")
 SHORTEST_US, LONGEST_US = 1e-6, 86_400e6
 """Of one inference, from a picosecond to a day: beyond them a number is no latency."""
 MOST_SPREAD = 1e6
-MOST_USES = 1_000_000
-"""Of a cell in one network."""
+_MOST_USES = 1_000_000  # of a cell in one network
 _MOST_DRIFT = 1000.0  # times slower or faster than in the median of a run
 _HASH = re.compile(r"[0-9a-f]{32}")
 
@@ -36,7 +37,6 @@ _HASH = re.compile(r"[0-9a-f]{32}")
 class _Record(Struct, frozen=True):
     """What goes into a store: known by the hash of its content, sound or refused."""
 
-    PARTS: ClassVar[Mapping[str, type[Struct]]] = {}
     FORMAT: ClassVar[int] = 1
     target: Target
 
@@ -47,23 +47,48 @@ class _Record(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole content as canonical JSON."""
-        return wire.canonical(self.to_json())
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))  # canonical
 
     def to_json(self) -> dict[str, object]:
-        """The record as JSON types."""
         return {"format": self.FORMAT, **to_builtins(self), "target": str(self.target)}
 
     @classmethod
     def from_json(cls, body: object) -> Self:
         """The record that ``to_json`` wrote; ValueError names the field that is not as written."""
-        record = wire.record(body, cls, cls.__name__.lower(), cls.FORMAT, cls.PARTS)
-        for problem in record.problems():
+        what = cls.__name__.lower()
+        if not isinstance(body, dict):
+            raise ValueError(f"a {what} is a JSON object, not {type(body).__name__}")
+        version: Any = body.get("format")
+        if type(version) is not int or version < 1:
+            raise ValueError(f"format {repr(version)[:60]} of a {what} is not a format number")
+        if version > cls.FORMAT:
+            raise ValueError(
+                f"a {what} of format {str(version)[:20]} is newer than format {cls.FORMAT}, "
+                "the newest this version reads: upgrade hybridlat"
+            )
+        values = {name: value for name, value in body.items() if name != "format"}
+        target = values.get("target", "")
+        if not isinstance(target, str):
+            raise ValueError(f"target: expected str, got {type(target).__name__}")
+        try:
+            if "target" in values:
+                values["target"] = Target.parse(target)
+            record = msgspec.convert(values, cls)
+        except TargetError as error:
+            raise ValueError(str(error)) from error
+        except msgspec.ValidationError as error:
+            raise ValueError(wire.phrase_of(error)) from None
+        # A field that has a default in Python must be there too.
+        missing = [name for name in cls.__struct_fields__ if name not in values]
+        for visit in values.get("visits", ()):
+            missing += [name for name in Visit.__struct_fields__ if name not in visit]
+        lacks = (f"object missing required field {name}" for name in missing)
+        for problem in (*lacks, *record.problems()):
             raise ValueError(problem)
         return record
 
-    def problems(self) -> tuple[str, ...]:
-        """What makes the record impossible, one sentence each; empty for a sound record."""
+    def problems(self) -> Iterator[str]:
+        """What makes the record impossible, one sentence each; nothing for a sound record."""
         raise NotImplementedError
 
 
@@ -79,8 +104,8 @@ class Visit(Struct, frozen=True, forbid_unknown_fields=True):
     process: int = 0
 
     def __post_init__(self) -> None:
-        force_setattr(self, "samples_us", tuple(map(float, self.samples_us)))
-        force_setattr(self, "drift", float(self.drift))
+        msgspec.structs.force_setattr(self, "samples_us", tuple(map(float, self.samples_us)))
+        msgspec.structs.force_setattr(self, "drift", float(self.drift))
 
 
 class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +122,6 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
     None where they are not known; a ``suspect`` latency neither teaches nor counts.
     """
 
-    PARTS: ClassVar[Mapping[str, type[Struct]]] = {"visits": Visit}
     FORMAT: ClassVar[int] = RECORD_FORMAT
 
     signature: str
@@ -138,26 +162,24 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
         for name in ("latency_us", "spread_share", "overhead_us"):  # whole and numpy's numbers too
             value = getattr(self, name)
             if value is not None:
-                force_setattr(self, name, float(value))
+                msgspec.structs.force_setattr(self, name, float(value))
 
-    def problems(self) -> tuple[str, ...]:
-        problems = []
+    def problems(self) -> Iterator[str]:
         if not _HASH.fullmatch(self.signature):
-            problems.append(f"signature {self.signature[:60]!r} is not 32 hex digits")
+            yield f"signature {self.signature[:60]!r} is not 32 hex digits"
         if (self.latency_us is None) == (self.failure is None):
-            problems.append("a record has either a latency_us or a failure, and never both")
+            yield "a record has either a latency_us or a failure, and never both"
         if self.latency_us is not None and not SHORTEST_US <= self.latency_us <= LONGEST_US:
-            problems.append(f"latency_us {self.latency_us!r} is no latency, from 1e-06 to 8.64e+10")
+            yield f"latency_us {self.latency_us!r} is no latency, from 1e-06 to 8.64e+10"
         if not 0 <= self.spread_share <= MOST_SPREAD:
-            problems.append(f"spread_share {self.spread_share!r} is not a number from 0 to 1e+06")
+            yield f"spread_share {self.spread_share!r} is not a number from 0 to 1e+06"
         if not abs(self.overhead_us) <= LONGEST_US:
-            problems.append(f"overhead_us {self.overhead_us!r} is no time up to a day")
+            yield f"overhead_us {self.overhead_us!r} is no time up to a day"
         for visit in self.visits:
             if not 1 / _MOST_DRIFT <= visit.drift <= _MOST_DRIFT:
-                problems.append(f"drift {visit.drift!r} is not a number from 0.001 to 1000")
+                yield f"drift {visit.drift!r} is not a number from 0.001 to 1000"
             if not all(abs(sample) <= LONGEST_US for sample in visit.samples_us):
-                problems.append("a sample is no time up to a day")
-        return tuple(problems)
+                yield "a sample is no time up to a day"
 
 
 class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
@@ -174,13 +196,14 @@ class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
     layers: tuple[tuple[str, int], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self) -> tuple[str, ...]:
-        hashes = (self.signature, *(h for h, _ in self.cells), *(h for h, _ in self.layers))
-        problems = [f"{h[:60]!r} is not 32 hex digits" for h in hashes if not _HASH.fullmatch(h)]
-        for signature, count in (*self.cells, *self.layers):
-            if not 1 <= count <= MOST_USES:
-                problems.append(f"count {str(count)[:20]} of {signature} is not from 1 to 1e+06")
-        return tuple(problems)
+    def problems(self) -> Iterator[str]:
+        uses = (*self.cells, *self.layers)
+        for signature in (self.signature, *(h for h, _ in uses)):
+            if not _HASH.fullmatch(signature):
+                yield f"{signature[:60]!r} is not 32 hex digits"
+        for signature, count in uses:
+            if not 1 <= count <= _MOST_USES:
+                yield f"count {str(count)[:20]} of {signature} is not from 1 to 1e+06"
 
 
 def id_of(text: str) -> str:
@@ -228,21 +251,17 @@ class MachineLoad:
     @property
     def is_busy(self) -> bool:
         """Whether other work made the latencies too long to be believed."""
-        return (
-            self.load > BUSY_LOAD_SHARE * max(1, self.cores - 1)
-            or self.steal_share > BUSY_STEAL_SHARE
-        )
+        most = BUSY_LOAD_SHARE * max(1, self.cores - 1)
+        return self.load > most or self.steal_share > BUSY_STEAL_SHARE
 
     @property
     def sentence(self) -> str:
-        """What a reader must know of a busy machine."""
         facts = f"{self.load:.1f} other tasks on {count_text(self.cores, 'core')}"
         if self.steal_share > BUSY_STEAL_SHARE:
             facts += f", {100 * self.steal_share:.0f} % of the CPU time taken by others"
         return f"the machine was busy while measuring ({facts}). Run again when it is idle"
 
     def environment(self) -> dict[str, str]:
-        """The entries for the environment of a record."""
         shares = {"load": f"{self.load:.2f}", "steal_share": f"{self.steal_share:.3f}"}
         return shares | {"load_cores": str(self.cores)}
 
