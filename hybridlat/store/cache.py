@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from hybridlat.store.database import Database
 T = TypeVar("T")
 MAX_BYTES = 200_000_000
 _ROOM = 0.9  # of the bound is what is left when it was passed, so that it is not passed at once
-_SCOPE_LENGTH = 255  # of the column
 _log = logging.getLogger(__name__)
 _GET = "SELECT text FROM cache WHERE key = :key"
 _PUT = """
@@ -61,16 +60,16 @@ class Cache:
 
     def cache_put(self, texts: Mapping[str, str]) -> None:
         """Keep documents by their keys, in one transaction; what is there already stays."""
-        rows, digests = list[dict[str, object]](), [_digest(key) for key in texts]
-        for digest, (key, text) in zip(digests, texts.items(), strict=True):
-            scope, made_at_s = key.rpartition("/")[0][:_SCOPE_LENGTH], int(time.time())
-            row = {"key": digest, "text": text, "scope": scope, "made_at_s": made_at_s}
-            rows.append(row | {"size_bytes": len(text.encode())})
+        rows = list[dict[str, Any]]()
+        for key, text in texts.items():
+            sizes = {"made_at_s": int(time.time()), "size_bytes": len(text.encode())}
+            scope = key.rpartition("/")[0][:255]  # letters of the column
+            rows.append({"key": _digest(key), "text": text, "scope": scope, **sizes})
 
         def work(connection: Connection) -> int:
             new = connection.change(_PUT, rows)
             # One write in 256 looks, so the bound may be passed by a little.
-            if new and any(digest[0] == 0 for digest in digests):
+            if new and any(row["key"][0] == 0 for row in rows):
                 ((size,),) = connection.rows(_SIZE, {})
                 if size > MAX_BYTES:
                     _drop(connection, lambda *_: False, _ROOM * MAX_BYTES)
@@ -78,12 +77,11 @@ class Cache:
 
         self._database.keep(work)
 
-    def cache_remove(self, keys: Iterable[str]) -> int:
-        """Drop the documents under ``keys``; how many there were."""
-        if not self._database.place.exists:
-            return 0
-        rows = [{"key": _digest(key)} for key in keys]
-        return self._database.write(lambda connection: connection.change(_DELETE, rows))
+    def cache_remove(self, keys: Iterable[str]) -> None:
+        """Drop the documents under ``keys``."""
+        if self._database.place.exists:
+            rows = [{"key": _digest(key)} for key in keys]
+            self._database.write(lambda connection: connection.change(_DELETE, rows))
 
     def cache_sweep(
         self,

@@ -25,8 +25,6 @@ Values: TypeAlias = Mapping[str, object]
 CACHE_KIB = 65_536
 """Of a connection. Hashes come in any order: what a large store's index cannot keep here is read
 for each."""
-_CONNECT_S = 10
-_MAKING_TABLES = 0x4C4154  # any number that all of hybridlat takes for this lock
 _PASSING_STATES = ("08", "40", "57P", "53300")  # SQL's own: gone away, collided, restarting, full
 _STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
 _numbers = itertools.count()
@@ -51,9 +49,7 @@ class Connection:
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     lock: ClassVar[str] = "SELECT 1"
     """Keeps other processes from making the tables until the transaction ends, where that must."""
-    tables: ClassVar[str] = (
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
-    )
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
     integrity, vacuum = "PRAGMA integrity_check", "VACUUM"
     is_read_only = False
     _raw: Any = None
@@ -73,7 +69,7 @@ class Connection:
             return
         # With WAL this survives a killed process; only a power cut may take the last commits. WAL
         # needs memory that all its processes share, which those of several machines do not.
-        on_network = place.file is not None and is_on_network(place.file)
+        on_network = place.file is not None and _is_on_network(place.file)
         with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
             self._raw.execute(f"PRAGMA journal_mode = {'DELETE' if on_network else 'WAL'}")
         self._raw.execute(f"PRAGMA synchronous = {'FULL' if on_network else 'NORMAL'}")
@@ -137,8 +133,7 @@ class Connection:
 
     def damage(self) -> list[str]:
         """What the database finds wrong with its own file."""
-        lines = [str(line) for (line,) in self._raw.execute(self.integrity)]
-        return [line for line in lines if line != "ok"]
+        return [str(line) for (line,) in self._raw.execute(self.integrity) if line != "ok"]
 
     def shrink(self) -> None:
         """Give empty pages back; not while others keep it from that."""
@@ -162,7 +157,7 @@ class PostgresConnection(Connection):
 
     types: ClassVar = {"number": "SERIAL", "bytes": "BYTEA", "clustered": ""}
     begin = "BEGIN"
-    lock = f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})"
+    lock = "SELECT pg_advisory_xact_lock(4997460)"  # any number that all of hybridlat takes
     tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
     integrity, vacuum = "SELECT 'ok'", "SELECT 1"  # a server sees to both itself
 
@@ -171,9 +166,9 @@ class PostgresConnection(Connection):
         psycopg = _psycopg()
         address = re.sub(r"^[a-z+]+://", "postgresql://", place.url)
         # The driver's own limit is over two minutes: a restart takes seconds.
-        limit = {} if "connect_timeout" in address else {"connect_timeout": _CONNECT_S}
+        limit_s = {} if "connect_timeout" in address else {"connect_timeout": 10}
         try:
-            self._raw = psycopg.connect(address, autocommit=True, **limit)
+            self._raw = psycopg.connect(address, autocommit=True, **limit_s)
         except psycopg.ProgrammingError as error:  # it quotes the address and its password
             raise StoreError(
                 f"{place.shown!r} is no address of a store: write it like "
@@ -215,16 +210,16 @@ def _make_file(file: Path, shown: str) -> None:
         raise StoreError(f"the store {shown} cannot be used: it is no regular file")
 
 
-def is_on_network(path: Path) -> bool:
-    """Whether a file lies on a file system that other machines write too, as far as Linux tells."""
+def _is_on_network(path: Path) -> bool:
+    """Whether other machines write the file system of a file too, as far as Linux tells."""
     try:
         mounts = [line.split(" ") for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
     except OSError:
         return False
-    kinds = {at.replace("\\040", " "): kind for _, at, kind, *_ in mounts}
+    kinds = {Path(at.replace("\\040", " ")): kind for _, at, kind, *_ in mounts}
     places = (path.resolve(), *path.resolve().parents)
-    nearest = next((place for place in map(str, places) if place in kinds), "")
-    return _OF_A_NETWORK.match(kinds.get(nearest, "")) is not None
+    nearest = next(filter(None, map(kinds.get, places)), "")
+    return _OF_A_NETWORK.match(nearest) is not None
 
 
 def _psycopg() -> Any:

@@ -43,12 +43,7 @@ _Item = TypeVar("_Item", Measurement, Breakdown)
 
 
 def write_pack(
-    records: Records,
-    target: Target,
-    folder: Path,
-    source: str,
-    licence: str,
-    is_anonymous: bool = False,
+    records: Records, target: Target, folder: Path, source: str, licence: str, is_anonymous: bool
 ) -> Path:
     """Write all records of ``target`` as a pack, without identities where asked; the folder.
 
