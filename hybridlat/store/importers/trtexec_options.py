@@ -51,8 +51,8 @@ def of_run(command: str, text: str) -> dict[str, str]:
     return options | dict(PRINTED["option"].findall(plain))
 
 
-def _check_alone(options: Mapping[str, str], text: str) -> None:
-    """Raise Refusal for a log in which another run's lines stand."""
+def check(options: Mapping[str, str], text: str) -> None:
+    """Raise Refusal for a run that failed, is not alone, or timed more or less than the network."""
     values = {"Model": {options["onnx"]: None}} if "onnx" in options else {}
     for title, value in [*PRINTED["once"].findall(text), *PRINTED["ends"].findall(text)]:
         values.setdefault(title, {})[value] = None
@@ -62,11 +62,6 @@ def _check_alone(options: Mapping[str, str], text: str) -> None:
         if len(several) > 1 and not is_cut:
             value = " and ".join(several)[:160]
             raise Refusal("lines of another run stand in the log", value, "give a log for each")
-
-
-def check(options: Mapping[str, str], text: str) -> None:
-    """Raise Refusal for a run that failed, is not alone, or timed more or less than the network."""
-    _check_alone(options, text)
     for name, value in options.items():
         pattern, effect = _PATTERNS.get(name, ("", ""))
         if not (effect or _PLAIN.fullmatch(name) or _KEPT.fullmatch(name)):
@@ -97,16 +92,6 @@ def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
     """What is printed last above each run; empty for nothing."""
     printed = [(match.start(), match[1] or "") for match in PRINTED[name].finditer(text)]
     return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
-
-
-def slowed(
-    mode: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
-) -> Refusal | None:
-    """Why a run is no plain one below a locked clock or a power mode that has only a number."""
-    if mode.strip("0").isdecimal():  # 0 is the usual one
-        fix = "put what nvpmodel -q prints above the run"
-        return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
-    return locked_below(locks_mhz, clocks_hz)
 
 
 def locked_below(locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]) -> Refusal | None:
