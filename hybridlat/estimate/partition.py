@@ -24,7 +24,7 @@ from hybridlat.graph.signature import outline, sign, sign_part
 from hybridlat.graph.signature_reading import read
 from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
-from hybridlat.schema import wire
+from hybridlat.schema.files import decode_or_none
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -104,7 +104,7 @@ class Partition:
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
         """Read ``to_text``; None for another format or a damaged one."""
-        stored = wire.decode_or_none(text, tuple[
+        stored = decode_or_none(text, tuple[
             int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str,
             tuple[int, int], dict[str, str], str,
         ])  # fmt: skip

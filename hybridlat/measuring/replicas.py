@@ -25,8 +25,8 @@ from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
 from hybridlat.measuring.statistics import flicker_share, level_us, now, record_of, usual_us
 from hybridlat.measuring.visiting import VisitResult, VisitTask
+from hybridlat.schema.files import decode_or_none
 from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
-from hybridlat.schema.wire import decode_or_none
 from hybridlat.schema.workers import OnProgress, Progress
 from hybridlat.store import Store
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hybridlat.schema import wire
+from hybridlat.schema.files import decode_or_none
 from hybridlat.schema.target import PRECISIONS
 
 FACTS_FORMAT = 4
@@ -104,5 +104,5 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     @classmethod
     def from_text(cls, text: str) -> FileFacts | None:
         """Read ``to_text``; None for another format, and for what is damaged."""
-        read = wire.decode_or_none(text, tuple[int, FileFacts])
+        read = decode_or_none(text, tuple[int, FileFacts])
         return read[1] if read is not None and read[0] == FACTS_FORMAT else None

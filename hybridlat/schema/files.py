@@ -1,4 +1,4 @@
-"""Files of others, read within bounds; files of hybridlat, written whole or not at all."""
+"""Files and documents of others, read strictly within bounds; own files, written whole or not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from hybridlat.errors import HybridlatError
+from hybridlat.schema.shown import phrase_of
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -45,6 +48,21 @@ def read_bytes(path: StrPath, most_bytes: int = MOST_BYTES) -> bytes:
             words = f"it is larger than {most_bytes / (1 << 20):,.0f} MiB"
             raise OSError(errno.EFBIG, words, os.fspath(path))
         return file.read()
+
+
+def decode(text: str | bytes, form: type[T]) -> T:
+    """A JSON document as ``form``, any type that msgspec knows; ValueError names what is wrong."""
+    try:
+        return msgspec.json.decode(text, type=form)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(phrase_of(error)) from None
+
+
+def decode_or_none(text: str | bytes | None, form: type[T]) -> T | None:
+    """The same for caches: None where there is no document, or a damaged one."""
+    with suppress(ValueError):
+        return None if text is None else decode(text, form)
+    return None
 
 
 def listing(folder: Path, pattern: str) -> list[Path]:

@@ -17,8 +17,7 @@ import msgspec
 from msgspec import Struct, field, to_builtins
 
 from hybridlat.errors import TargetError
-from hybridlat.schema import wire
-from hybridlat.schema.shown import count_text
+from hybridlat.schema.shown import count_text, phrase_of
 from hybridlat.schema.target import Target
 
 RECORD_FORMAT = 2
@@ -77,7 +76,7 @@ class _Record(Struct, frozen=True):
         except TargetError as error:
             raise ValueError(str(error)) from error
         except msgspec.ValidationError as error:
-            raise ValueError(wire.phrase_of(error)) from None
+            raise ValueError(phrase_of(error)) from None
         # A field that has a default in Python must be there too.
         missing = [name for name in cls.__struct_fields__ if name not in values]
         for visit in values.get("visits", ()):

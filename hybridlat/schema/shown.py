@@ -74,6 +74,8 @@ ALL, NOTHING = 0.995, 1e-9
 _UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 """Unicode's categories of what steers a terminal, turns a text, breaks lines or has no form."""
 
+_LONGEST_PHRASE = 300  # a document may hold any name
+
 
 def visible(text: str, *, breaks: bool = False) -> str:
     """The text in one line, with U+FFFD for each character that is obeyed or not shown."""
@@ -82,6 +84,15 @@ def visible(text: str, *, breaks: bool = False) -> str:
     kept = "\n" if breaks else ""
     unseen = (c not in kept and unicodedata.category(c) in _UNSEEN for c in text)
     return "".join("\ufffd" if is_unseen else c for c, is_unseen in zip(text, unseen, strict=True))
+
+
+def phrase_of(error: Exception) -> str:
+    """``latency_us: expected a float, got a str``, of "Expected `float`, got `str` - at `$.…`"."""
+    words = visible(str(error))
+    words = words if len(words) <= _LONGEST_PHRASE else f"{words[:_LONGEST_PHRASE]}…"
+    sentence, _, path = words.replace("`", "").partition(" - at $")
+    sentence = sentence[:1].lower() + sentence[1:] if sentence[:4] != "JSON" else sentence
+    return f"{path.lstrip('.')}: {sentence}" if path else sentence
 
 
 def count_text(number: int, noun: str, one: str = "", many: str = "") -> str:

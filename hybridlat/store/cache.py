@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hybridlat.errors import StoreError
-from hybridlat.schema import wire
+from hybridlat.schema.files import decode_or_none
 from hybridlat.store.connection import Connection
 from hybridlat.store.database import Database
 
@@ -113,7 +113,7 @@ class Cache:
 def damaged(database: Database) -> Iterator[tuple[bytes, str]]:
     """The key and the scope of each entry that is no JSON document."""
     for key, scope, text in database.paged(tuple[bytes, str, str], _ENTRIES, database.keys(_KEYS)):
-        if wire.decode_or_none(text, msgspec.Raw) is None:
+        if decode_or_none(text, msgspec.Raw) is None:
             yield key, scope
 
 

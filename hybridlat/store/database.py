@@ -21,8 +21,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from hybridlat.errors import StoreError
-from hybridlat.schema import wire
+from hybridlat.schema.files import decode
 from hybridlat.schema.measurement import Kind
+from hybridlat.schema.shown import phrase_of
 from hybridlat.store.connection import IMMUTABLE, Connection, PostgresConnection, Values
 from hybridlat.store.place import StorePlace
 
@@ -87,7 +88,7 @@ class Database:
             return msgspec.convert(rows, list[form])  # type: ignore[valid-type]
         except msgspec.ValidationError as error:
             raise StoreError(
-                f"the store {self.place.shown} is damaged: {wire.phrase_of(error)} "
+                f"the store {self.place.shown} is damaged: {phrase_of(error)} "
                 "(`hybridlat store check` lists all damage)"
             ) from error
 
@@ -259,7 +260,7 @@ def unpacked(body: bytes) -> object:
         raise ValueError(f"a record cannot be unpacked ({error})") from error
     if not packed.eof:
         raise ValueError(f"a record cannot be unpacked: it is cut, or above {_RECORD_BYTES} bytes")
-    return wire.decode(text, object)
+    return decode(text, object)
 
 
 def plain(text: str) -> str:

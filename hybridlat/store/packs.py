@@ -21,10 +21,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema import wire
-from hybridlat.schema.files import open_regular, read_bytes
+from hybridlat.schema.files import decode, open_regular, read_bytes
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.plugins import shipped
+from hybridlat.schema.shown import phrase_of
 from hybridlat.schema.target import Target
 from hybridlat.store.records import LatencyRow, LatencyStats, LatencyUs, SpreadShare, aggregate
 
@@ -96,7 +96,7 @@ class PackLookup:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         try:
-            info = wire.decode(read_bytes(self.folder / INFO_FILE, _INFO_BYTES), dict[str, Any])
+            info = decode(read_bytes(self.folder / INFO_FILE, _INFO_BYTES), dict[str, Any])
         except OSError as error:
             raise StoreError(
                 f"{self.folder} is not a pack: {INFO_FILE} cannot be read ({error.strerror})"
@@ -113,7 +113,7 @@ class PackLookup:
             read = msgspec.convert(info, _Info)
             self.target, self._files = Target.parse(read.target), read.files
         except (msgspec.ValidationError, TargetError) as error:
-            raise self.damaged(INFO_FILE, wire.phrase_of(error)) from error
+            raise self.damaged(INFO_FILE, phrase_of(error)) from error
         if any(Path(name).name != name or "\0" in name for name in self._files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
 
@@ -149,7 +149,7 @@ class PackLookup:
     def _lookup(self) -> _Lookup:
         try:
             with open_regular(self.folder / LOOKUP_FILE) as file, gzip.open(file) as text:
-                return wire.decode(_bounded(text.read(_LOOKUP_BYTES + 1), _LOOKUP_BYTES), _Lookup)
+                return decode(_bounded(text.read(_LOOKUP_BYTES + 1), _LOOKUP_BYTES), _Lookup)
         except _UNREADABLE as error:
             raise self.damaged(LOOKUP_FILE, error) from error
 
@@ -184,7 +184,7 @@ class PackLookup:
                     size += len(line)
                     if size > most:
                         raise ValueError(f"more than {_MOST_RATIO} bytes for each that is stored")
-                    part.append(read(wire.decode(_bounded(line, _LINE_BYTES), object)))
+                    part.append(read(decode(_bounded(line, _LINE_BYTES), object)))
                     part_bytes += len(line)
                     if part_bytes >= PART_BYTES:
                         yield part

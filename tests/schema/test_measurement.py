@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from hybridlat.schema.files import decode_or_none
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
-from hybridlat.schema.wire import decode_or_none
 from hybridlat.store.packs import shipped_packs
 from tests.strategies import breakdowns, measurements
 

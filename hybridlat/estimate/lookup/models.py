@@ -32,8 +32,7 @@ from hybridlat.model.model_files import (
     load_model,
     user_models_folder,
 )
-from hybridlat.schema import wire
-from hybridlat.schema.files import all_readable, listing, read_bytes
+from hybridlat.schema.files import all_readable, decode_or_none, listing, read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Device, Target
 from hybridlat.store import Store
@@ -133,7 +132,7 @@ def known_device(target: Target, store: Store) -> Device | None:
     with suppress(TargetError):
         return device_sheets.load(target.device).under(target.engine)
     trained_with = next(all_readable(_device_of, model_folders(target)), None)
-    return trained_with or store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
+    return trained_with or store.cache_read(_key(target), partial(decode_or_none, form=Device))
 
 
 def _device_of(folder: Path) -> Device | None:

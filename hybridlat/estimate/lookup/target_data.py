@@ -24,8 +24,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import outline
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.model_files import user_models_folder
-from hybridlat.schema import wire
-from hybridlat.schema.files import all_readable
+from hybridlat.schema.files import all_readable, decode_or_none
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, Kind
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import LatencyStats, Store, packs
@@ -244,7 +243,7 @@ class TargetData:
         packs = [(str(pack.folder), pack.info) for pack in self._packs]
         depends = hashlib.sha256(repr((besides, revisions, packs)).encode()).hexdigest()[:16]
         key = f"{what}/{_CACHED_VERSION}/{self.target}/{count}-{last}-{depends}"
-        known = self.store.cache_read(key, partial(wire.decode_or_none, form=form))
+        known = self.store.cache_read(key, partial(decode_or_none, form=form))
         if known is not None:
             return known
         made = work_out()

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from hybridlat.errors import InputError, MissingExtra, StoreError
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
-from hybridlat.schema.wire import phrase_of
+from hybridlat.schema.shown import phrase_of
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text
 
