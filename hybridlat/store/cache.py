@@ -78,7 +78,6 @@ class Cache:
         self._database.keep(work)
 
     def cache_remove(self, keys: Iterable[str]) -> None:
-        """Drop the documents under ``keys``."""
         if self._database.place.exists:
             rows = [{"key": _digest(key)} for key in keys]
             self._database.write(lambda connection: connection.change(_DELETE, rows))

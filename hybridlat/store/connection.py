@@ -22,9 +22,6 @@ from hybridlat.store.place import StorePlace
 Row: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = Mapping[str, object]
 
-CACHE_KIB = 65_536
-"""Of a connection. Hashes come in any order: what a large store's index cannot keep here is read
-for each."""
 _PASSING_STATES = ("08", "40", "57P", "53300")  # SQL's own: gone away, collided, restarting, full
 _STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
 _numbers = itertools.count()
@@ -64,7 +61,8 @@ class Connection:
         self._raw = sqlite3.connect(
             name, timeout=busy_s, isolation_level=None, check_same_thread=False, uri=True
         )
-        self._raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        # KiB. Hashes come in any order: what of an index has no room here is read for each.
+        self._raw.execute("PRAGMA cache_size = -65536")
         if read_only:
             return
         # With WAL this survives a killed process; only a power cut may take the last commits. WAL

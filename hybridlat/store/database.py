@@ -246,11 +246,6 @@ def key_of(hash_: str) -> bytes:
     return key
 
 
-def packed(text: str) -> bytes:
-    """A record's canonical JSON as it is stored."""
-    return zlib.compress(text.encode())
-
-
 def unpacked(body: bytes) -> object:
     """The JSON of a stored record; ValueError where it is damaged."""
     packed = zlib.decompressobj()

@@ -37,7 +37,6 @@ _FACT = re.compile(
 _LABEL = re.compile("batch|(memory_)?clock|copied_bytes|layout|lowering|repeat|role|size|sweep")
 _SYSTEM = re.compile(r"[A-Za-z]+ [0-9]+\.[0-9]+")
 _IDENTITY = re.compile(r"[/\\@]|(?i:GPU-)?[0-9a-f]{8}-[0-9a-f]{4}-")  # paths, addresses, UUIDs
-FAILED = "it failed (the reason is left out)"
 
 _Item = TypeVar("_Item", Measurement, Breakdown)
 
@@ -151,7 +150,7 @@ def anonymous(item: _Item) -> _Item:
     facts, system = _kept(_FACT, item.environment), item.environment.get("system", "")
     if known := _SYSTEM.match(system):
         facts["system"] = known[0]
-    failure = None if item.failure is None else FAILED
+    failure = None if item.failure is None else "it failed (the reason is left out)"
     return replace(item, environment=facts, labels=labels, failure=failure)
 
 

@@ -96,26 +96,22 @@ class PackLookup:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         try:
-            info = decode(read_bytes(self.folder / INFO_FILE, _INFO_BYTES), dict[str, Any])
+            self.info = decode(read_bytes(self.folder / INFO_FILE, _INFO_BYTES), dict[str, Any])
+            version = self.info.get("format")
+            if isinstance(version, int) and version != PACK_FORMAT:
+                fix = "upgrade hybridlat" if version > PACK_FORMAT else "export it again"
+                form = f"{str(version)[:20]}, not {PACK_FORMAT} as here"
+                raise StoreError(f"the pack {self.folder} has format {form}: {fix}")
+            read = msgspec.convert(self.info, _Info)
+            self.target, self._files = Target.parse(read.target), read.files
+            if any(Path(name).name != name or "\0" in name for name in self._files):
+                raise ValueError("it lists files outside the pack")
         except OSError as error:
             raise StoreError(
                 f"{self.folder} is not a pack: {INFO_FILE} cannot be read ({error.strerror})"
             ) from error
-        except ValueError as error:
-            raise self.damaged(INFO_FILE, error) from error
-        version = info.get("format")
-        if isinstance(version, int) and version != PACK_FORMAT:
-            fix = "upgrade hybridlat" if version > PACK_FORMAT else "export it again"
-            form = f"{str(version)[:20]}, not {PACK_FORMAT} as here"
-            raise StoreError(f"the pack {self.folder} has format {form}: {fix}")
-        self.info = info
-        try:
-            read = msgspec.convert(info, _Info)
-            self.target, self._files = Target.parse(read.target), read.files
-        except (msgspec.ValidationError, TargetError) as error:
+        except (ValueError, TargetError) as error:
             raise self.damaged(INFO_FILE, phrase_of(error)) from error
-        if any(Path(name).name != name or "\0" in name for name in self._files):
-            raise self.damaged(INFO_FILE, "it lists files outside the pack")
 
     def damaged(self, name: str, problem: object) -> StoreError:
         words = (getattr(problem, "strerror", None) or str(problem)).strip()

@@ -9,6 +9,7 @@ same rows wait for each other in one order.
 from __future__ import annotations
 
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -23,7 +24,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
-from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed
+from hybridlat.store.database import KIND_CODES, Database, batches, key_of
 from hybridlat.store.exchange import BATCH
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
@@ -113,7 +114,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
                 raise StoreError(f"the store takes no {what} in which {problem}")
             text = item.text
             id_ = id_of(text)
-            rows[id_] = item.target, entry_of(item, id_) | {"body": packed(text)}
+            rows[id_] = item.target, entry_of(item, id_) | {"body": zlib.compress(text.encode())}
 
         def work(connection: Connection) -> int:
             numbers = _target_ids(connection, {target for target, _ in rows.values()})

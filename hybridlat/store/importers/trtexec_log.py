@@ -68,6 +68,7 @@ def read_logs(
     files = files_at(paths, ENDINGS, "logs or times of trtexec", read.notes)
     exports = dict.fromkeys(file for file in files if file.suffix.lower() == ".json")
     names = Counter(file.name for file in files)
+    shown = {file: file.name if names[file.name] == 1 else str(file) for file in files}
     only = {export.name: export for export in exports if names[export.name] == 1}
     for file in files:
         try:
@@ -84,13 +85,11 @@ def read_logs(
         shared = Refusal("several runs name the file of times", export.name, "keep one for each")
         runs.append((export, TrtexecLog(objection=shared if owners[export] else None), export))
     for file, log, times in runs:
-        where = file.name if names[file.name] == 1 else str(file)
-        where += f", line {log.line}" if log.line else ""
+        where = f"{shown[file]}, line {log.line}" if log.line else shown[file]
         try:
             if log.objection is not None:
                 raise log.objection
-            if times is not None:
-                where = times.name if names[times.name] == 1 else str(times)
+            where = shown[times] if times else where
             times_us = read_times(times, log.median_us) if times else ()
             row = row_of(times or file, log, default, times_us)
             row, note = _settled(row, log, default, board_of)
