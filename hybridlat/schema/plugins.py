@@ -46,7 +46,7 @@ class Plugins:
     def owner(self, name: str) -> str:
         return self._offered[name].module
 
-    def load(self, name: str) -> object:
+    def load(self, name: str) -> Any:
         """The object of that name; KeyError for an unknown name."""
         if name in self.own:
             module, _, attribute = self.own[name].partition(":")

@@ -187,13 +187,11 @@ class Target:
                 f"{parts[2][:60]!r} is not a precision in {text[:100]!r}: choose one of "
                 + ", ".join(PRECISIONS)
             )
-        threads = None
-        if len(parts) == 4:
-            if not re.fullmatch(r"[1-9][0-9]{0,3}t", parts[3]):
-                raise TargetError(
-                    f"{parts[3][:60]!r} is not a thread count in {text[:100]!r}: write 1t, 2t …"
-                )
-            threads = int(parts[3][:-1])
+        if parts[3:] and not re.fullmatch(r"[1-9][0-9]{0,3}t", parts[3]):
+            raise TargetError(
+                f"{parts[3][:60]!r} is not a thread count in {text[:100]!r}: write 1t, 2t …"
+            )
+        threads = int(parts[3][:-1]) if parts[3:] else None
         return cls(parts[0], parts[1], parts[2], threads)
 
     def __str__(self) -> str:

@@ -38,19 +38,18 @@ def silent(_: str) -> None:
     """A receiver that drops messages."""
 
 
-_ORPHANED_CHECK_S = 1.0
 _JOBS: ContextVar[int | None] = ContextVar("jobs", default=None)
 
 
 def end_with(parent: int) -> None:
     """End this process when its parent has died, whatever its main thread is busy with."""
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_ORPHANED_CHECK_S)
-    os._exit(1)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

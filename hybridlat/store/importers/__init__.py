@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hybridlat.errors import HybridlatError, InputError, StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
@@ -41,8 +40,7 @@ def read(name: str, path: Path) -> ImportedRecords:
         choices = ", ".join([*TABLES, *IMPORTERS.names()])
         raise InputError(f"{name!r} is not an importer: choose one of {choices}")
     try:
-        importer: Any = IMPORTERS.load(name)
-        imported: ImportedRecords = importer.read(path)
+        imported: ImportedRecords = IMPORTERS.load(name).read(path)
         return imported
     except (HybridlatError, OSError):
         raise
