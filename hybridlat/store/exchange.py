@@ -25,6 +25,7 @@ from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
 from hybridlat.store.records import LatencyRow, Records, row_of
 
+T = TypeVar("T", Measurement, Breakdown)
 BATCH = 1000
 """Records of one transaction."""
 # Facts and labels stay by a list of names: what a plug-in, a table or a board adds is left out
@@ -37,8 +38,6 @@ _FACT = re.compile(
 _LABEL = re.compile("batch|(memory_)?clock|copied_bytes|layout|lowering|repeat|role|size|sweep")
 _SYSTEM = re.compile(r"[A-Za-z]+ [0-9]+\.[0-9]+")
 _IDENTITY = re.compile(r"[/\\@]|(?i:GPU-)?[0-9a-f]{8}-[0-9a-f]{4}-")  # paths, addresses, UUIDs
-
-_Item = TypeVar("_Item", Measurement, Breakdown)
 
 
 def write_pack(
@@ -103,14 +102,13 @@ def write_pack(
 
 def _require_replaceable(records: Records, target: Target, folder: Path) -> None:
     """StoreError for a pack of records that the store has not: they would be lost."""
-    key, others = attrgetter("kind", "signature", "measured_at"), set[tuple[str, str, str]]()
+    key, held = attrgetter("kind", "signature", "measured_at"), set[tuple[str, str, str]]()
     with suppress(StoreError):  # what cannot be read is no one's records any more
-        others.update(map(key, packs.PackLookup(folder).measurements()))
-    if others:
-        others.difference_update(map(key, records.measurements(target)))
-    if others:
-        held = f"{folder} holds a pack with {count_text(len(others), 'record')} of others"
-        raise StoreError(f"{held}: import it first, or choose another folder")
+        held.update(map(key, packs.PackLookup(folder).measurements()))
+    if held and (others := held.difference(map(key, records.measurements(target)))):
+        count = count_text(len(others), "record")
+        why = f"{folder} holds a pack with {count} of others"
+        raise StoreError(f"{why}: import it first, or choose another folder")
 
 
 def packs_at(path: Path) -> list[packs.PackLookup]:
@@ -137,7 +135,7 @@ def read(path: Path) -> Iterator[ImportedRecords]:
             yield ImportedRecords(breakdowns=items)
 
 
-def anonymous(item: _Item) -> _Item:
+def anonymous(item: T) -> T:
     """The record without identities; names of networks that are not shipped become hashes."""
     labels = _kept(_LABEL, item.labels)
     if "network" in item.labels:

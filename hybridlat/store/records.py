@@ -56,22 +56,19 @@ def row_of(record: Measurement) -> LatencyRow:
     return record.latency_us, record.spread_share, record.measured_at, record.failure
 
 
-def entry_of(record: Measurement, id_: str) -> dict[str, object]:
-    """The row for look-ups of a record whose id is ``id_``, but for its target."""
+def entry_of(item: Measurement | Breakdown, id_: str) -> dict[str, object]:
+    """The row for look-ups of what has the id ``id_``, but for its target."""
+    if isinstance(item, Breakdown):
+        return {"id": key_of(id_), "network": db.plain(item.network[:255])}
     return {
         "id": key_of(id_),
-        "kind": KIND_CODES[record.kind],
-        "signature": key_of(record.signature),
-        "latency_us": record.latency_us,
-        "spread_share": record.spread_share,
-        "measured_at": record.measured_at[:40],
-        "failure": None if record.failure is None else db.plain(record.failure),
+        "kind": KIND_CODES[item.kind],
+        "signature": key_of(item.signature),
+        "latency_us": item.latency_us,
+        "spread_share": item.spread_share,
+        "measured_at": item.measured_at[:40],
+        "failure": None if item.failure is None else db.plain(item.failure),
     }
-
-
-def breakdown_of(item: Breakdown, id_: str) -> dict[str, object]:
-    """The same of a breakdown."""
-    return {"id": key_of(id_), "network": db.plain(item.network[:255])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, id_of
@@ -29,9 +28,8 @@ from hybridlat.store.exchange import BATCH
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
-from hybridlat.store.records import Records, breakdown_of, entry_of
+from hybridlat.store.records import Records, entry_of
 
-R = TypeVar("R", Measurement, Breakdown)
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"
 _TARGET = "INSERT INTO target (name) VALUES (:name) ON CONFLICT DO NOTHING"
 _SIGNATURE = "INSERT INTO signature (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING"
@@ -97,15 +95,13 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        return self._append(measurements, entry_of, _PAYLOAD, _MEASUREMENT)
+        return self._append(measurements, _PAYLOAD, _MEASUREMENT)
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        return self._append(breakdowns, breakdown_of, _BREAKDOWN)
+        return self._append(breakdowns, _BREAKDOWN)
 
-    def _append(
-        self, items: Iterable[R], entry_of: Callable[[R, str], dict[str, object]], *statements: str
-    ) -> int:
+    def _append(self, items: Iterable[Measurement | Breakdown], *statements: str) -> int:
         """Run the statements with the entry of each item; how many rows the first one added."""
         rows: dict[str, tuple[Target, dict[str, object]]] = {}
         for item in items:

@@ -36,9 +36,9 @@ class TrtexecLog:
     ``names`` are what its network may be called, an empty one as the log's file is. ``shapes`` are
     those of inputs; where ``is_typed``, the network's types decide the precision. ``board`` is the
     number of multiprocessors and the bytes of memory. ``medians_us`` are those of the summary,
-    ``least_us`` the lowest GPU time, ``upper_us`` the first of its percentiles above the median
-    with its share (0..1), ``objection`` why the run is no measurement. ``power_mode`` is a
-    Jetson's, as nvpmodel printed it above; ``clocks_hz`` are the GPU's and its memory's.
+    ``upper_us`` the first percentile of the GPU's time above the median with its share (0..1),
+    ``objection`` why the run is no measurement. ``power_mode`` is a Jetson's, as nvpmodel printed
+    it above; ``clocks_hz`` are the GPU's and its memory's.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,6 @@ class TrtexecLog:
     objection: Refusal | None = None
     line: int = 0
     medians_us: Mapping[str, float] = field(default_factory=dict)
-    least_us: float | None = None
     upper_us: tuple[float, float] | None = None
     clocks_hz: tuple[float | None, ...] = (None, None)
     is_unstable: bool = False
@@ -179,7 +178,6 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         objection=objection,
         line=lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
         medians_us={name: _us(match[3]) for name, match in summary.items()},
-        least_us=_us(gpu[2]) if gpu else None,
         upper_us=(float(gpu[4]) / 100, _us(gpu[5])) if gpu and gpu[4] else None,
         clocks_hz=tuple(float(number or 0) * 1e9 or None for number in ghz),
         is_unstable=PRINTED["unstable"].search(text) is not None,
