@@ -286,11 +286,9 @@ def mean_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
     known = [load for load in loads if load is not None]
     if not known:
         return None
-    return MachineLoad(
-        sum(load.load for load in known) / len(known),
-        sum(load.steal_share for load in known) / len(known),
-        known[-1].cores,
-    )
+    load = sum(each.load for each in known) / len(known)
+    steal_share = sum(each.steal_share for each in known) / len(known)
+    return MachineLoad(load, steal_share, known[-1].cores)
 
 
 def busiest(environments: Iterable[Mapping[str, str]]) -> MachineLoad | None:

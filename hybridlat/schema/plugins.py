@@ -48,11 +48,10 @@ class Plugins:
 
     def load(self, name: str) -> Any:
         """The object of that name; KeyError for an unknown name."""
-        if name in self.own:
-            module, _, attribute = self.own[name].partition(":")
-            loaded = importlib.import_module(module)
-            return getattr(loaded, attribute) if attribute else loaded
-        return self._offered[name].load()
+        from importlib.metadata import EntryPoint
+
+        own = self.own.get(name)
+        return (EntryPoint(name, own, self.group) if own else self._offered[name]).load()
 
 
 def lazy(package: str) -> tuple[Callable[[str], object], Mapping[str, str]]:

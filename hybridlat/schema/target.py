@@ -113,6 +113,7 @@ class Device:
         }
         memory = self.bandwidth_bytes_per_s
         cache = CACHE_BYTES_PER_CYCLE * self.units * self.clock_hz
+        share = 1 - memory / max(memory, cache)
         strict = {STRICT: self.peak_flops["fp32"]} if better else {}
         peaks = {**self.peak_flops, **strict, **better}
         sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
@@ -120,11 +121,7 @@ class Device:
         if launch_us and not self.shares_memory:
             launch_us *= min(1.0, LAUNCHES_AT_HZ / max(self.clock_hz, 1.0)) ** 1.5
         return replace(
-            self,
-            peak_flops=peaks,
-            sustained_flops=sustained,
-            launch_us=launch_us,
-            kept_share=1 - memory / max(memory, cache),
+            self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us, kept_share=share
         )
 
     def peak(self, precision: str) -> float:

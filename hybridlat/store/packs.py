@@ -150,18 +150,17 @@ class PackLookup:
             raise self.damaged(LOOKUP_FILE, error) from error
 
     def measurements(
-        self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
+        self, target: Target | None = None, kind: Kind | None = None
     ) -> Iterator[Measurement]:
-        for record in self._read("measurements", Measurement.from_json, target):
-            if kind in (None, record.kind) and signature in (None, record.signature):
-                yield record
+        records = self._read("measurements", Measurement.from_json, target)
+        return (record for record in records if kind in (None, record.kind))
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         return self._read("breakdowns", Breakdown.from_json, target)
 
     def all_signature_texts(self) -> Iterator[tuple[str, str]]:
-        for item in self._read("signatures", partial(msgspec.convert, type=_Text)):
-            yield item.hash, item.text
+        items = self._read("signatures", partial(msgspec.convert, type=_Text))
+        return ((item.hash, item.text) for item in items)
 
     def _read(
         self, table: str, read: Callable[[object], T], target: Target | None = None
