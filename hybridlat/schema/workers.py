@@ -7,8 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -38,9 +37,6 @@ def silent(_: str) -> None:
     """A receiver that drops messages."""
 
 
-_JOBS: ContextVar[int | None] = ContextVar("jobs", default=None)
-
-
 def end_with(parent: int) -> None:
     """End this process when its parent has died, whatever its main thread is busy with."""
 
@@ -65,14 +61,12 @@ def safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-@contextmanager
-def fitted_by(jobs: int) -> Iterator[None]:
+def fitted_by(jobs: int) -> AbstractContextManager[None]:
     """What is fitted meanwhile is fitted by so many processes; see ``--jobs``."""
-    token = _JOBS.set(jobs)
-    try:
-        yield
-    finally:
-        _JOBS.reset(token)
+    import joblib
+
+    chosen: AbstractContextManager[None] = joblib.parallel_config(n_jobs=jobs)
+    return chosen
 
 
 def count_of(jobs: int | None) -> int:
@@ -80,7 +74,7 @@ def count_of(jobs: int | None) -> int:
     import joblib
 
     most: int = max(2, joblib.cpu_count())
-    return min(max(1, int(joblib.effective_n_jobs(_JOBS.get() if jobs is None else jobs))), most)
+    return min(max(1, int(joblib.effective_n_jobs(jobs))), most)
 
 
 def parallel(jobs: int, **options: Any) -> Any:
