@@ -13,7 +13,6 @@ from hybridlat.schema.shown import NOTHING, Shown, number_of, part_text
 from hybridlat.schema.structure import CellEstimate, EstimateWarning, Memory, OriginCode, Structure
 
 ESTIMATE_FORMAT = 1
-NetworkSource = Literal["measured", "composed"]
 Grade = Literal["measured", "good", "rough", "order of magnitude"]
 Verdict = Literal["within", "over", "unsure"]
 _GOOD_SHARE, _ROUGH_FACTOR, _GRADED_AT = 0.2, 2.0, 0.9
@@ -80,7 +79,7 @@ class Estimate(Shown):
     tolerance_given: bool = False
     warnings: tuple[EstimateWarning, ...] = ()
     structure: Structure | None = field(default=None, compare=False)
-    source: NetworkSource = "composed"
+    source: Literal["measured", "composed"] = "composed"
     reason: str = ""
     network_measured_now: bool = False
     pace_share: float = 0.0

@@ -81,8 +81,9 @@ class _Record(Struct, frozen=True):
         missing = [name for name in cls.__struct_fields__ if name not in values]
         for visit in values.get("visits", ()):
             missing += [name for name in Visit.__struct_fields__ if name not in visit]
-        lacks = (f"object missing required field {name}" for name in missing)
-        for problem in (*lacks, *record.problems()):
+        if missing:
+            raise ValueError(f"object missing required field {missing[0]}")
+        for problem in record.problems():
             raise ValueError(problem)
         return record
 

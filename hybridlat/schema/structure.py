@@ -65,7 +65,6 @@ def half_width_share(
 
 
 Limit = Literal["compute", "memory", "launch"]
-MemoryVerdict = Literal["fits", "tight", "too large"]
 # A roof below a tenth of the latency explains nothing; one far above it does not bind, since the
 # data come from a cache, or the sheet's figure is too low.
 _LEAST_SHARE, _MOST_SHARE = 0.1, 1.15
@@ -206,7 +205,7 @@ class Memory:
     system_bytes: int = 0
 
     @property
-    def verdict(self) -> MemoryVerdict | None:
+    def verdict(self) -> Literal["fits", "tight", "too large"] | None:
         """``fits`` beside the system at most, ``too large`` alone at least; else ``tight``."""
         if self.total_bytes is None or self.device_bytes is None:
             return None

@@ -167,11 +167,20 @@ class Database:
             self._process = os.getpid()
 
     def _opened(self) -> Connection:
-        if self._connection is None:
-            try:
-                self._connection = self._with_tables()
-            except self._driver.errors() as error:
-                self._connection = self._readable(error)
+        """The connection; one that only reads, where that is all that is possible."""
+        if self._connection is not None:
+            return self._connection
+        try:
+            self._connection = self._with_tables()
+        except self._driver.errors() as error:
+            for way in self._driver.ways_to_read(self.place, error):
+                with contextlib.suppress(*self._driver.errors()):
+                    self._connection = self._with_tables(way)
+                    newest = Path(f"{self.place.file}-wal")
+                    cut = f"; {newest} is not read" if way == IMMUTABLE and newest.exists() else ""
+                    _log.warning("%s: nothing is kept in it%s", self._unwritable(error), cut)
+                    return self._connection
+            raise
         return self._connection
 
     def _with_tables(self, read_only: str = "") -> Connection:
@@ -183,17 +192,6 @@ class Database:
             connection.close()
             raise
         return connection
-
-    def _readable(self, error: Exception) -> Connection:
-        """A connection that only reads, where that is possible; else the error."""
-        for way in self._driver.ways_to_read(self.place, error):
-            with contextlib.suppress(*self._driver.errors()):
-                connection = self._with_tables(way)
-                newest = Path(f"{self.place.file}-wal")
-                cut = "" if way != IMMUTABLE or not newest.exists() else f"; {newest} is not read"
-                _log.warning("%s: nothing is kept in it%s", self._unwritable(error), cut)
-                return connection
-        raise error
 
     def _unwritable(self, error: object) -> str:
         return f"the store {self.place.shown} can be read and not written ({error})"
