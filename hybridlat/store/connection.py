@@ -104,7 +104,15 @@ class Connection:
         return self._number, version, self._raw.total_changes
 
     def rows(self, sql: str, values: Values) -> list[Row]:
-        sql, single = _with_lists(sql, values)
+        """The rows of a statement; a list gives it a parameter for each of its items."""
+        single: dict[str, object] = {}
+        for name, value in values.items():
+            if isinstance(value, list):
+                items = {f"{name}_{number}": item for number, item in enumerate(value)}
+                sql = sql.replace(f"IN :{name}", f"IN ({', '.join(f':{item}' for item in items)})")
+                single.update(items)
+            else:
+                single[name] = value
         cursor = self._raw.execute(self._translated(sql), single)
         rows: list[Row] = cursor.fetchall() if cursor.description else []
         return rows
@@ -233,16 +241,3 @@ def _psycopg() -> Any:
     if not log.handlers:
         log.addHandler(logging.NullHandler())
     return psycopg
-
-
-def _with_lists(sql: str, values: Values) -> tuple[str, Values]:
-    """The statement with a parameter for each item of each list, and the values by name."""
-    single: dict[str, object] = {}
-    for name, value in values.items():
-        if isinstance(value, list):
-            items = {f"{name}_{number}": item for number, item in enumerate(value)}
-            sql = sql.replace(f"IN :{name}", f"IN ({', '.join(f':{item}' for item in items)})")
-            single.update(items)
-        else:
-            single[name] = value
-    return sql, single
