@@ -129,17 +129,12 @@ class Scale:
         return f"{value:,.{decimals_of(value) if decimals is None else decimals}f}"
 
 
-MICROSECONDS = Scale("µs", 1.0)
-MILLISECONDS = Scale("ms", 1e3)
-SECONDS = Scale("s", 1e6)
-
-
 def scale_for(latencies_us: Iterable[float | None]) -> Scale:
     """The unit in which the largest of these reads best."""
     largest_us = max((abs(v) for v in latencies_us if v is not None), default=0.0)
     if largest_us >= 999_500:  # what would be written as 1,000 ms is 1.00 s
-        return SECONDS
-    return MILLISECONDS if largest_us >= 999.5 else MICROSECONDS
+        return Scale("s", 1e6)
+    return Scale("ms", 1e3) if largest_us >= 999.5 else Scale("µs", 1.0)
 
 
 def latency_text(latency_us: float | None) -> str:

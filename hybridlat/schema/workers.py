@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -61,12 +61,11 @@ def safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def fitted_by(jobs: int) -> AbstractContextManager[None]:
-    """What is fitted meanwhile is fitted by so many processes; see ``--jobs``."""
+def fitted_by(jobs: int) -> Any:
+    """A block in which so many processes fit what is fitted; see ``--jobs``."""
     import joblib
 
-    chosen: AbstractContextManager[None] = joblib.parallel_config(n_jobs=jobs)
-    return chosen
+    return joblib.parallel_config(n_jobs=jobs)
 
 
 def count_of(jobs: int | None) -> int:

@@ -36,9 +36,9 @@ from tests.report.estimates import kernel
             0.9: "90 %", 0.57: "57 %", 0.975: "97.5 %", 0.999: "99.9 %", 0.99999: "99.999 %",
         }),
         # A column says what is below the resolution.
-        (partial(units.each_text, shown.MICROSECONDS), {None: "–", 0.4: "< 1", 1.0: "1.0"}),
-        (partial(units.each_text, shown.MILLISECONDS), {0.4: "< 0.001", 1500.0: "1.500"}),
-        (partial(units.each_text, shown.SECONDS), {2e6: "2.000000"}),
+        (partial(units.each_text, shown.Scale("µs", 1.0)), {None: "–", 0.4: "< 1", 1.0: "1.0"}),
+        (partial(units.each_text, shown.Scale("ms", 1e3)), {0.4: "< 0.001", 1500.0: "1.500"}),
+        (partial(units.each_text, shown.Scale("s", 1e6)), {2e6: "2.000000"}),
         (units.fps_text, {1234.4: "1,234 fps", 9.87: "9.87 fps", None: "–"}),
     ],
 )  # fmt: skip
