@@ -138,7 +138,6 @@ class Connection:
             raise
 
     def damage(self) -> list[str]:
-        """What the database finds wrong with its own file."""
         return [str(line) for (line,) in self._raw.execute(self.integrity) if line != "ok"]
 
     def shrink(self) -> None:

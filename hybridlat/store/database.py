@@ -120,7 +120,6 @@ class Database:
         return 0 if self.run(lambda connection: connection.is_read_only) else self.write(work)
 
     def close(self) -> None:
-        """Give the connection back; it is opened again when used."""
         self._leave_to_parent()
         with self._lock:
             if self._connection is not None:

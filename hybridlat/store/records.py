@@ -131,7 +131,6 @@ class Records:
     def latencies_by_target(
         self, targets: Sequence[Target], hashes: Iterable[str], kind: Kind = "cell"
     ) -> dict[Target, dict[str, LatencyStats]]:
-        """The same for several targets at once."""
         named = {str(target): target for target in targets}
         hash_of = {key_of(h): h for h in hashes}
         rows_of: dict[Target, dict[str, list[LatencyRow]]] = {target: {} for target in targets}

@@ -98,7 +98,6 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         return self._append(measurements, _PAYLOAD, _MEASUREMENT)
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
-        """Append breakdowns in one transaction; how many were new."""
         return self._append(breakdowns, _BREAKDOWN)
 
     def _append(self, items: Iterable[Measurement | Breakdown], *statements: str) -> int:
@@ -172,7 +171,6 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         return self._database.write(work)
 
     def check(self) -> list[IntegrityProblem]:
-        """Everything that is wrong with the store; an empty list when it is sound."""
         return integrity.check_database(self._database)
 
     def export(
