@@ -18,6 +18,7 @@ from hybridlat.store.connection import Connection
 from hybridlat.store.database import Database
 
 T = TypeVar("T")
+_Drops = Callable[[bytes, str, int], bool]  # by an entry's key, scope and time
 MAX_BYTES = 200_000_000
 _ROOM = 0.9  # of the bound is what is left when it was passed, so that it is not passed at once
 _log = logging.getLogger(__name__)
@@ -62,9 +63,9 @@ class Cache:
         """Keep documents by their keys, in one transaction; what is there already stays."""
         rows = list[dict[str, Any]]()
         for key, text in texts.items():
-            sizes = {"made_at_s": int(time.time()), "size_bytes": len(text.encode())}
             scope = key.rpartition("/")[0][:255]  # letters of the column
-            rows.append({"key": _digest(key), "text": text, "scope": scope, **sizes})
+            row = {"key": _digest(key), "text": text, "scope": scope}
+            rows.append(row | {"made_at_s": int(time.time()), "size_bytes": len(text.encode())})
 
         def work(connection: Connection) -> int:
             new = connection.change(_PUT, rows)
@@ -127,11 +128,7 @@ def _digest(key: str) -> bytes:
 
 
 def _drop(
-    connection: Connection,
-    drops: Callable[[bytes, str, int], bool],
-    max_bytes: float | None = None,
-    *,
-    dry_run: bool = False,
+    connection: Connection, drops: _Drops, max_bytes: float | None = None, dry_run: bool = False
 ) -> CacheSweep:
     dropped: list[dict[str, object]] = []
     dropped_bytes = kept = kept_bytes = 0
