@@ -106,8 +106,7 @@ def _require_replaceable(records: Records, target: Target, folder: Path) -> None
     with suppress(StoreError):  # what cannot be read is no one's records any more
         held.update(map(key, packs.PackLookup(folder).measurements()))
     if held and (others := held.difference(map(key, records.measurements(target)))):
-        count = count_text(len(others), "record")
-        why = f"{folder} holds a pack with {count} of others"
+        why = f"{folder} holds a pack with {count_text(len(others), 'record')} of others"
         raise StoreError(f"{why}: import it first, or choose another folder")
 
 

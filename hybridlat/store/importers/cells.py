@@ -120,8 +120,7 @@ def latency_us(text: str, unit: str, roles: Roles) -> float:
     digits, own = parted(text)
     if own and US_OF_UNIT[own] != US_OF_UNIT[unit]:
         fix = "write all latencies of a column in one unit"
-        value = f"{text} under {unit}"
-        raise Refusal("the latency has another unit than its column", value, fix)
+        raise Refusal("the latency has another unit than its column", f"{text} under {unit}", fix)
     us = positive(digits, "latency", roles) * US_OF_UNIT[unit]
     if not LEAST_US <= us <= MOST_US:
         raise Refusal("the latency is none of a network", f"{text} {unit}", "correct the latency")
