@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,7 +206,7 @@ def _make_file(file: Path, shown: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():
-            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+            file.touch(0o600)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StoreError(f"the store {shown} cannot be made: {reason}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Annotated, TypeAlias, TypeVar
 
 from msgspec import Meta
@@ -161,14 +162,9 @@ class Records:
     def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
         """Good records of the newest ``runs`` minutes with any, ``each`` of one, networks first."""
         values = {"target": str(target), "kind": KIND_CODES["network"], "most": _MOST_RECENT}
-        chosen: dict[str, list[bytes]] = {}
-        for measured_at, key in self._database.read(tuple[str, bytes], _RECENT, values):
-            minute = chosen.setdefault(measured_at[:16], [])
-            if len(chosen) > runs:
-                break
-            if len(minute) < each:
-                minute.append(key)
-        keys = sorted(key for minute in chosen.values() for key in minute)
+        rows = self._database.read(tuple[str, bytes], _RECENT, values)
+        minutes = groupby(rows, key=lambda row: row[0][:16])
+        keys = sorted(key for _, minute in islice(minutes, runs) for _, key in islice(minute, each))
         return list(self._decoded(Measurement.from_json, BODIES, keys))
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
