@@ -131,6 +131,55 @@ class KernelBuilder(NetworkBuilder):
                 tensor = self.node("Add", (tensor, other))
         return self.activated(tensor, kind)
 
+    def summed(self, x: str, op: str, relu: bool) -> str:
+        first, second = self.unfused(x), self.unfused(self.edge("x", self.width(x)))
+        result = self.node(op, (first, second))
+        return self.node("Relu", (result,)) if relu else result
+
+    def concat(self, x: str, count: int) -> str:
+        side = self.side(x)
+        parts = [x, *(self.edge("x", self.channels(side)) for _ in range(count - 1))]
+        return self.node("Concat", parts, (1, sum(map(self.width, parts)), side, side), axis=1)
+
+    def gemm(self, x: str, c_out: int, relu: bool) -> str:
+        weights = self.constant((c_out, self.width(x)))
+        result = self.node("Gemm", (x, weights, *self.vectors(1, c_out)), (1, c_out), transB=1)
+        return self.node("Relu", (result,)) if relu else result
+
+    def squeeze(self, x: str, ratio: int, op: str) -> str:
+        width, means = self.width(x), self.aside(self.means(x))
+        hidden = self.node("Relu", (self.conv(means, max(8, width // ratio), 1),))
+        return self.node("Mul", (x, self.node(op, (self.conv(hidden, width, 1),))))
+
+    def product(self, x: str, ratio: float, gelu: bool) -> str:
+        """A matrix product over the channels of every position, often with a Gelu behind."""
+        *position, channels = self.shape(x)
+        outer = max(int(ratio * channels), 8)
+        result = self.node("MatMul", (x, self.constant((channels, outer))), (*position, outer))
+        result = self.node("Add", (result, *self.vectors(1, outer)))
+        return self.activated(result, "Gelu") if gelu else result
+
+    def transposed_conv(self, x: str, channels: int | str, window: Sequence[int]) -> str:
+        (kernel, stride, pad), width = window, self.width(x)
+        relative = {"all": width, "half": max(width // 2, 8)}
+        c_out = channels if isinstance(channels, int) else relative[channels]
+        after = (self.side(x) - 1) * stride - 2 * pad + kernel
+        operands = (x, self.constant((width, c_out, kernel, kernel)), *self.vectors(1, c_out))
+        return self.windowed("ConvTranspose", operands, self.like(x, c_out, after), window)
+
+    def split_sum(self, x: str) -> str:
+        shapes = [self.like(x, self.width(x) // self.parts)] * self.parts
+        pieces = self.op_of_many("Split", (x,), shapes, 13, {"axis": 1})
+        return self.aside(self.node("Add", [self.edge(piece) for piece in pieces[:2]]))
+
+    def shuffle(self, x: str) -> str:
+        """Reshape, transpose, reshape: channels are dealt out over groups."""
+        groups, width, side = self.parts, self.width(x) // self.parts, self.side(x)
+        dealt = self.reshaped(x, (1, groups, width, side, side))
+        turned = (1, width, groups, side, side)
+        dealt = self.node("Transpose", (dealt,), turned, perm=(0, 2, 1, 3, 4))
+        return self.reshaped(dealt, self.shape(x))
+
 
 _FOLLOWERS: Mapping[tuple[bool, str], float] = {
     (False, "Relu"): 0.45, (False, ""): 0.16, (False, "Clip"): 0.1, (True, ""): 0.06,
