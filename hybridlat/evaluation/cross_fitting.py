@@ -77,13 +77,12 @@ def device_of(target: Target, store: Store) -> Device:
 
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
     """A model of all recorded cells but the forbidden ones."""
-    groups = dataset.groups()
-    chosen = [(groups[h], cell) for h, cell in sorted(dataset.cells.items()) if h not in forbidden]
-    latencies_us = np.array([cell.latency_us for _, cell in chosen])
-    texts = [cell.text for _, cell in chosen]
-    noise = [cell.spread_share for _, cell in chosen]
-    groups_of = [group for group, _ in chosen]
-    return fit.fit_model(texts, latencies_us, groups_of, config, noise)
+    group_of = dataset.groups()
+    chosen = {h: cell for h, cell in sorted(dataset.cells.items()) if h not in forbidden}
+    latencies_us = np.array([cell.latency_us for cell in chosen.values()])
+    texts, groups = [cell.text for cell in chosen.values()], [group_of[h] for h in chosen]
+    noise = [cell.spread_share for cell in chosen.values()]
+    return fit.fit_model(texts, latencies_us, groups, config, noise)
 
 
 def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldOutNetwork:
@@ -108,11 +107,6 @@ class CrossFitted:
     models: Mapping[int, CellModel]
     held_out: Mapping[str, HeldOutNetwork]
     predict_ms: float
-
-    def others(self, fold: int) -> list[HeldOutNetwork]:
-        """The networks of all other folds, each judged by the model that has not seen it."""
-        others = (names for f, names in self.folds.items() if f != fold)
-        return [self.held_out[n.name] for names in others for n in names]
 
 
 def cross_fit(
@@ -141,7 +135,7 @@ def cross_fit(
     fitted = list(at_once(_fit_fold, calls()))
     models = {fold: model for fold, (model, _, _) in zip(folds, fitted, strict=True)}
     by_name = {n.name: n for _, members, _ in fitted for n in members}
-    predict_ms = 1e3 * math.fsum(spent for _, _, spent in fitted) / max(len(by_name), 1)
+    predict_ms = 1e3 * math.fsum(spent_s for *_, spent_s in fitted) / max(len(by_name), 1)
     return CrossFitted(folds, models, by_name, predict_ms)
 
 
@@ -166,28 +160,23 @@ def simulate_gate(
 
 
 def states(
-    network: HeldOutNetwork, composition: Composition, tolerances: Iterable[float]
+    network: HeldOutNetwork, composition: Composition, gates: Mapping[str, float]
 ) -> dict[str, ErrorPosterior]:
-    """What is known of a network by regime: ``unseen``, ``gated@T`` of each, ``measured``."""
+    """What is known of a network in ``unseen``, the regimes of ``gates``, and ``measured``."""
     start = composition.start(network.cells)
-    known = {f"gated@{t * 100:g}%": simulate_gate(network, composition, t) for t in tolerances}
+    gated = {regime: simulate_gate(network, composition, t) for regime, t in gates.items()}
     measured = start.observe(network.truth(range(len(network.cells))))
-    return {"unseen": start, **known, "measured": measured}
+    return {"unseen": start, **gated, "measured": measured}
 
 
 def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
     """The prediction of a network in the state of a posterior; no latency while a cell has none."""
-    interval, measured = composition.interval(posterior), posterior.measured
-    complete = posterior.complete
-    return Prediction(
-        network.name,
-        network.latency_us,
-        interval.latency_us if complete else math.nan,
-        interval.interval_us if complete else None,
-        posterior.measured_share,
-        math.fsum(network.cells[i].cost_s for i in measured),
-        len(network.cells),
-        len(measured),
-    )
+    us, bounds, measured = math.nan, None, posterior.measured
+    if posterior.complete:
+        interval = composition.interval(posterior)
+        us, bounds = interval.latency_us, interval.interval_us
+    spent = math.fsum(network.cells[i].cost_s for i in measured), len(network.cells), len(measured)
+    known = (us, bounds, posterior.measured_share, *spent)
+    return Prediction(network.name, network.latency_us, *known)

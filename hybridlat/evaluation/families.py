@@ -86,9 +86,9 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     records = {r.id: r for source in sources for r in source.measurements(target, "network")}
     origins: dict[tuple[object, ...], list[Measurement]] = {}
     for record in records.values():
+        origin = tuple(sorted((k, v) for k, v in record.labels.items() if k != "repeat"))
+        facts = (record.launch, record.copies, record.suspect)
         if not record.labels.get("role"):
-            origin = tuple(sorted((k, v) for k, v in record.labels.items() if k != "repeat"))
-            facts = (record.launch, record.copies, record.suspect)
             origins.setdefault((record.signature, origin, facts), []).append(record)
     known: list[_Origin] = []
     for same in origins.values():
@@ -122,9 +122,9 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
         partition, of_origins = figures[0][0], [same for _, same in figures]
         median_us = statistics.median([latency_of(same)[0] or 0.0 for same in of_origins])
         each_us = tuple(us for same in of_origins for us in repeats_us(same))
-        cells = tuple((texts[h], count) for h, count in partition.cells)
-        layers = tuple((texts[h], count) for h, count in partition.layers if h in texts)
-        layers = layers if len(layers) == len(partition.layers) else ()
+        is_layered = all(h in texts for h, _ in partition.layers)
+        parts = (partition.cells, partition.layers if is_layered else ())
+        cells, layers = (tuple((texts[h], count) for h, count in each) for each in parts)
         copied_bytes = float(partition.labels.get("copied_bytes", "0"))
         rows.append(MeasuredRow(target, *key, median_us, each_us, cells, layers, copied_bytes))
     return sorted(rows, key=_order)
@@ -224,8 +224,14 @@ def family_records(
     devices: dict[str, Device] = {}
     for other in sorted({target, *(t for t in kin if FAMILY_OF.get(t.engine) == family)}):
         try:
-            devices[other.device] = _gpu(other)
-            of = partial(replace, architecture=devices[other.device].architecture)
+            sheet = device_sheets.load(other.device).under(other.engine)
+            if sheet.kind != "gpu":
+                raise InputError(
+                    f"of {other} only whole networks are recorded, and {other.device} is a CPU: "
+                    "family models are of GPUs; measure cells"
+                )
+            devices[other.device] = sheet
+            of = partial(replace, architecture=sheet.architecture)
             loaded = load_networks(other, sources_of(other))
             rows += [replace(row, task=of(row.task)) for row in loaded]
         except (InputError, TargetError) as error:
@@ -233,13 +239,3 @@ def family_records(
                 raise
             missing.append(f"{other} is left out: {error}")
     return FamilyRecords(family, tuple(sorted(rows, key=_order)), devices, tuple(missing))
-
-
-def _gpu(target: Target) -> Device:
-    sheet = device_sheets.load(target.device).under(target.engine)
-    if sheet.kind != "gpu":
-        raise InputError(
-            f"of {target} only whole networks are recorded, and {target.device} is a CPU: family "
-            "models are of GPUs; measure cells"
-        )
-    return sheet

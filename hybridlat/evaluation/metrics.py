@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ _DIGITS = {
     "cells": 0, "answered": 0, "answered_share": 4, "draws": 0, "rmspe_sd": 3,
 }  # fmt: skip
 """The figures of a row in JSON, in order, and the digits that they are rounded to."""
+_OF_LEVEL = ("coverage", "width", "judged", "measured_share", "device_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +101,6 @@ def score(predictions: Sequence[Prediction]) -> Score:
     )
 
 
-def mean_score(scores: Sequence[Score]) -> Score:
-    """Each figure's mean over repeated trials, of those trials that have it."""
-    means = {}
-    for item in fields(Score):
-        values = [v for s in scores if (v := getattr(s, item.name)) is not None]
-        means[item.name] = statistics.fmean(values) if values else None
-    means |= {name: round(means[name] or 0) for name in ("answered", "judged")}
-    return Score(**means)  # type: ignore[arg-type]
-
-
 def rmspe(errors: NDArray[np.float64]) -> float | None:
     """Root mean square of relative errors, in percent."""
     return 100.0 * math.sqrt(float(np.mean(errors**2))) if len(errors) else None
@@ -133,10 +125,9 @@ def noise_floor(repeats_us: Sequence[Sequence[float]]) -> float | None:
     What no method can beat: the same network, measured again.
     """
     errors = [
-        repeats[i] / statistics.median([*repeats[:i], *repeats[i + 1 :]]) - 1.0
+        each_us / statistics.median([*repeats[:i], *repeats[i + 1 :]]) - 1.0
         for repeats in repeats_us
-        if len(repeats) > 1
-        for i in range(len(repeats))
+        for i, each_us in enumerate(repeats if len(repeats) > 1 else ())
     ]
     return rmspe(np.array(errors))
 
@@ -174,31 +165,29 @@ class ResultRow:
 
     @property
     def answered_share(self) -> float | None:
-        """Part of what was tested that the method answered; None where nothing was tested."""
+        """Of what was tested; None where nothing was."""
         return self.score.answered / self.tested if self.tested else None
 
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
-        figures = {
-            n: _rounded(getattr(self if hasattr(self, n) else self.score, n), n) for n in _DIGITS
-        }
+        figures = {n: _rounded(self if hasattr(self, n) else self.score, n) for n in _DIGITS}
+        levels: list[dict[str, float | None]] = [
+            {"confidence": confidence, **{name: _rounded(level, name) for name in _OF_LEVEL}}
+            for confidence, level in self.calibration.items()
+        ]
         return {
             "target": self.target,
             "regime": self.regime or None,
             "method": self.method or None,
             **(dict.fromkeys(figures) if self.reason else figures),
             "mlflow_run": self.mlflow_run,
-            "calibration": [_level(*each) for each in self.calibration.items()] or None,
+            "calibration": levels or None,
             "reason": self.reason or None,
         }
 
 
-def _level(confidence: float, score: Score) -> dict[str, float | None]:
-    names = ("coverage", "width", "judged", "measured_share", "device_s")
-    return {"confidence": confidence} | {n: _rounded(getattr(score, n), n) for n in names}
-
-
-def _rounded(value: float | None, name: str) -> float | None:
+def _rounded(figures: object, name: str) -> float | None:
+    value: float | None = getattr(figures, name)
     return None if value is None else round(value, _DIGITS.get(name, 0))
 
 
@@ -219,20 +208,35 @@ class MethodResult:
 
     @cached_property
     def score(self) -> Score:
-        return mean_score([score(one) for one in self.trials])
+        """Each figure's mean, over those trials that have it."""
+        each, means = [asdict(score(one)) for one in self.trials], dict[str, Any]()
+        for name in each[0]:
+            values = [figures[name] for figures in each if figures[name] is not None]
+            means[name] = statistics.fmean(values) if values else None
+        means |= {name: round(means[name]) for name in ("answered", "judged")}
+        return Score(**means)
 
-    @property
-    def median(self) -> float | None:
-        """Median of the absolute errors of all trials, in percent."""
-        errors = [abs(p.error_share) for one in self.trials for p in one]
-        known = [100 * error for error in errors if math.isfinite(error)]
-        return statistics.median(known) if known else None
-
-    @property
-    def rmspe_sd(self) -> float | None:
-        """Standard deviation of the RMSPE over trials; None where there is one alone."""
-        errors = [each for one in self.trials if (each := score(one).rmspe) is not None]
-        return statistics.stdev(errors) if len(errors) > 1 else None
+    def row(self, report: TargetReport, tested: int) -> ResultRow:
+        """Its line of the leaderboard; ``tested`` is what the regime holds out."""
+        rmspes = [each for one in self.trials if (each := score(one).rmspe) is not None]
+        errors = [100 * abs(answer.error_share) for one in self.trials for answer in one]
+        finite = [error for error in errors if math.isfinite(error)]
+        answered = self.score.answered
+        return ResultRow(
+            target=str(report.target),
+            regime=self.regime,
+            method=self.method,
+            score=self.score,
+            predict_ms=self.predict_ms,
+            noise_floor=None if self.per_cell else report.noise_floor,
+            networks=0 if self.per_cell else answered,
+            cells=answered if self.per_cell else sum(one.cells for one in self.predictions),
+            median=statistics.median(finite) if finite else None,
+            calibration=report.calibration.get(self.regime, {}) if self.method == OWN else {},
+            tested=tested,
+            draws=len(self.trials),
+            rmspe_sd=statistics.stdev(rmspes) if len(rmspes) > 1 else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -254,25 +258,12 @@ class TargetReport:
     cell_errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def rows(self) -> list[ResultRow]:
-        tested: dict[str, int] = {}
-        for j in self.results:
-            tested[j.regime] = max(tested.get(j.regime, 0), len(j.predictions))
-        order = list(tested)
+        """A row of each result, those of a regime together."""
+        by_regime: dict[str, list[MethodResult]] = {}
+        for result in self.results:
+            by_regime.setdefault(result.regime, []).append(result)
         return [
-            ResultRow(
-                target=str(self.target),
-                regime=j.regime,
-                method=j.method,
-                score=j.score,
-                predict_ms=j.predict_ms,
-                noise_floor=None if j.per_cell else self.noise_floor,
-                networks=0 if j.per_cell else j.score.answered,
-                cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
-                median=j.median,
-                calibration=self.calibration.get(j.regime, {}) if j.method == OWN else {},
-                tested=tested[j.regime],
-                draws=len(j.trials),
-                rmspe_sd=j.rmspe_sd,
-            )
-            for j in sorted(self.results, key=lambda j: order.index(j.regime))
+            result.row(self, max(len(other.predictions) for other in same))
+            for same in by_regime.values()
+            for result in same
         ]

@@ -49,7 +49,7 @@ from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-LEAST_ROWS = 10
+_LEAST_ROWS = 10
 REGIME = "other_version"
 AS_IT_IS, ALL_CELLS = "other_version_as_it_is", "all_cells_measured"
 
@@ -68,8 +68,11 @@ class Regimes(HeldOutLaws):
 
         InputError where there are too few networks.
         """
-        records = self.records
-        places = self.places(target, networks)
+        records, places = self.records, self.places(target, networks)
+
+        def of_all_draws(regime: str, confidence: float) -> list[Prediction]:
+            return [*chain(*self.unseen(regime, places, confidence))]
+
         results = [
             MethodResult(regime, OWN, self.unseen(regime, places, config.confidence))
             for regime in self.held_out
@@ -86,7 +89,7 @@ class Regimes(HeldOutLaws):
             noise_floor=noise_floor([row.repeats_us for row in rows]),
             networks=len(rows),
             cells=len({text for row in rows for text, _ in row.cells}),
-            calibration={r: levels(partial(self._of_all_draws, r, places)) for r in self.held_out},
+            calibration={r: levels(partial(of_all_draws, r)) for r in self.held_out},
             notes=tuple(self._notes(target, places, results)),
         )
 
@@ -95,18 +98,13 @@ class Regimes(HeldOutLaws):
         rows, counted = self.records.rows, np.flatnonzero(self.records.counted).tolist()
         of_target = [i for i in counted if rows[i].target == target]
         own = [i for i in of_target if networks is None or rows[i].network in networks]
-        if len(own) < LEAST_ROWS:
+        if len(own) < _LEAST_ROWS:
             which = "of those named " if networks is not None else ""
             raise InputError(
                 f"of {target} only whole networks are recorded, and {len(own)} {which}that can be "
-                f"used: {LEAST_ROWS} are needed to hold some out; measure or import more"
+                f"used: {_LEAST_ROWS} are needed to hold some out; measure or import more"
             )
         return own
-
-    def _of_all_draws(
-        self, regime: str, places: Sequence[int], confidence: float
-    ) -> list[Prediction]:
-        return list(chain(*self.unseen(regime, places, confidence)))
 
     def zero_shot(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
         """The rows of one target by the law of other devices; none where there are no others."""

@@ -40,6 +40,7 @@ from hybridlat.evaluation.cross_fitting import (
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell
 from hybridlat.evaluation.metrics import (
     OWN,
+    Levels,
     MethodResult,
     Prediction,
     TargetReport,
@@ -53,14 +54,12 @@ from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema.workers import OnMessage
 
-SIZES = (300, 3000)
+_SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2
 LARGEST_SHARE = 0.8
 _MEASURED = "measured"
-Known = Mapping[str, ErrorPosterior]
+Known = dict[str, ErrorPosterior]
 """What is known of the cells of each network, by its name."""
-States = Mapping[str, Known]
-Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
 
 
 def evaluate_networks(
@@ -77,11 +76,19 @@ def evaluate_networks(
     )
     fold_of = even_folds(n.name for n in networks)
     fitted = cross_fit(dataset, networks, config, fold_of, (), on_message)
-    calls = ((fitted.others(fold), config.confidence) for fold in fitted.folds)
-    compositions = zip(fitted.folds.values(), at_once(fit_composition, calls), strict=True)
-    pairs = [(fitted.held_out[n.name], made) for members, made in compositions for n in members]
+    folds = [[fitted.held_out[n.name] for n in members] for members in fitted.folds.values()]
+    others = ([n for fold in folds if fold is not mine for n in fold] for mine in folds)
+    compositions = at_once(fit_composition, ((each, config.confidence) for each in others))
+    of_folds = zip(folds, compositions, strict=True)
+    pairs = [(network, made) for members, made in of_folds for network in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
-    known = _states(pairs, gates)
+    known: dict[str, Known] = {regime: {} for regime in (_MEASURED, "unseen", *gates, _GATED)}
+    for network, composition in pairs:
+        each = states(network, composition, gates)
+        count = cells_at(_GATED_SHARE, len(network.cells))
+        each[_GATED] = measure_greedily(each["unseen"], network, count)
+        for regime, posterior in each.items():
+            known[regime][network.name] = posterior
     answers = {r: partial(_predictions, pairs, of, gates.get(r)) for r, of in known.items()}
     results = [
         MethodResult(regime, OWN, [answer(config.confidence)], fitted.predict_ms)
@@ -117,22 +124,15 @@ def _cell_errors(networks: Iterable[HeldOutNetwork]) -> dict[str, list[float]]:
     return errors
 
 
-def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
-    each = {n.name: states(n, c, gates.values()) for n, c in pairs}
-    for n, _ in pairs:
-        count = cells_at(_GATED_SHARE, len(n.cells))
-        each[n.name][_GATED] = measure_greedily(each[n.name]["unseen"], n, count)
-    regimes = (_MEASURED, "unseen", *gates, _GATED)
-    return {regime: {name: of[regime] for name, of in each.items()} for regime in regimes}
-
-
 def _contest(
-    dataset: Dataset, fitted: CrossFitted, unit: Unit, known: States, config: FitConfig
+    dataset: Dataset, fitted: CrossFitted, unit: Unit, known: Mapping[str, Known], config: FitConfig
 ) -> Contest:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
-    records = dataset.cells if unit == "cell" else dataset.layers
-    of_layers = {h: layer.labels.get("network", h) for h, layer in dataset.layers.items()}
-    problem, costs_s = _problem(records, dataset.groups() if unit == "cell" else of_layers)
+    records, groups = dataset.cells, dataset.groups()
+    if unit == "layer":
+        records = dataset.layers
+        groups = {h: layer.labels.get("network", h) for h, layer in records.items()}
+    problem, costs_s = _problem(records, groups)
     position = {h: i for i, h in enumerate(sorted(records))}
     networks: list[Judged] = []
     splits: list[Split] = []
@@ -169,7 +169,10 @@ def _problem(
 
 
 def _predictions(
-    pairs: Pairs, known: Known, tolerance: float | None, confidence: float
+    pairs: Sequence[tuple[HeldOutNetwork, Composition]],
+    known: Known,
+    tolerance: float | None,
+    confidence: float,
 ) -> list[Prediction]:
     """At a confidence, in a state of knowledge; with a ``tolerance`` the gate gets there anew."""
     predictions = []
@@ -192,42 +195,39 @@ def evaluate_cells(
     problem, costs_s = _problem(dataset.cells, {})
     hashes, truth = problem.groups, problem.latencies_us.tolist()
     largest = int(len(hashes) * LARGEST_SHARE)
-    sizes = [n for n in SIZES if n < largest] + [largest]
+    sizes = [n for n in _SIZES if n < largest] + [largest]
     draws = [(size, seed) for size in sizes for seed in seeds]
     answers = at_once(_trial, ((problem, replace(config, seed=seed), size) for size, seed in draws))
-    trials: dict[str, list[list[Prediction]]] = {}
-    spent_s: dict[str, list[float]] = {}
-    calibration, splits = {}, []
-    for size, seed in draws:
-        on_message(f"{dataset.target}: {OWN}, trained on {size:,} cells, seed {seed}")
-        train, test, model, predicted, took_s = next(answers)
-        cells = [(hashes[i], truth[i], one) for i, one in zip(test, predicted, strict=True)]
-        regime = f"cells@{size}"
-        measured: dict[str, dict[int, tuple[int, ...]]] = {regime: {}}
-        predictions = {regime: _cell_predictions(cells, config.confidence)}
+    calibration, results, splits = dict[str, Levels](), list[MethodResult](), list[Split]()
+    gated: list[list[Prediction]] = []
+    for size in sizes:
+        regime, trials, spent_s = f"cells@{size}", list[list[Prediction]](), list[float]()
+        for seed in seeds:
+            on_message(f"{dataset.target}: {OWN}, trained on {size:,} cells, seed {seed}")
+            train, test, model, predicted, took_s = next(answers)
+            spent_s.append(took_s)
+            cells = [(hashes[i], truth[i], one) for i, one in zip(test, predicted, strict=True)]
+            trials.append(_cell_predictions(cells, config.confidence))
+            measured: dict[str, dict[int, tuple[int, ...]]] = {regime: {}}
+            if size == largest:
+                # A fifth: those that must be measured, then those the model is least sure of.
+                spreads = [one.spread_share if one.trusted else math.inf for one in predicted]
+                count = math.ceil(_GATED_SHARE * len(cells))
+                chosen = np.argsort(-np.array(spreads), kind="stable")[:count].tolist()
+                measured[_GATED] = {test[i]: (0,) for i in chosen}
+                gated.append([*trials[-1]])
+                for i in chosen:
+                    name, us, _ = cells[i]
+                    cost_s = float(costs_s[test[i]])
+                    gated[-1][i] = Prediction(name, us, us, (us, us), 1.0, cost_s)
+            splits.append(Split(train, test, measured, seed, seed, model))
+        predict_ms = 1e3 * float(np.mean(spent_s))
+        results.append(MethodResult(regime, OWN, trials, predict_ms, per_cell=True))
         calibration[regime] = levels(partial(_cell_predictions, cells))
-        if size == largest:
-            # A fifth: those that must be measured, then those the model is least sure of.
-            spreads = [one.spread_share if one.trusted else math.inf for one in predicted]
-            count = math.ceil(_GATED_SHARE * len(cells))
-            chosen = np.argsort(-np.array(spreads), kind="stable")[:count].tolist()
-            measured[_GATED] = {test[i]: (0,) for i in chosen}
-            predictions[_GATED] = list(predictions[regime])
-            for i in chosen:
-                name, us, _ = cells[i]
-                cost_s = float(costs_s[test[i]])
-                predictions[_GATED][i] = Prediction(name, us, us, (us, us), 1.0, cost_s)
-        for name, one in predictions.items():
-            trials.setdefault(name, []).append(one)
-            spent_s.setdefault(name, []).append(took_s)
-        splits.append(Split(train, test, measured, seed, seed, model))
+    results.append(MethodResult(_GATED, OWN, gated, predict_ms, per_cell=True))
     next(answers, None)
-    results = [
-        MethodResult(regime, OWN, each, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
-        for regime, each in trials.items()
-    ]
-    each = enumerate(zip(hashes, truth, strict=True))
-    networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
+    cells_of = enumerate(zip(hashes, truth, strict=True))
+    networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in cells_of]
     contest = Contest(problem, costs_s, networks, splits, per_cell=True)
     results += evaluate_baselines(dataset.target, names, {"cell": contest}, config, on_message)
     return TargetReport(

@@ -34,7 +34,7 @@ from hybridlat.schema.workers import OnMessage
 LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5
 _LEAST_CHANCE, _MOST_INDEPENDENT = 0.05, 30
-_GATED_TOLERANCE = 0.05
+_GATES = {"gated@5%": 0.05}
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Candidate:
         predictions = {"unseen_cells": cells}
         for whole in self.networks:
             network = cross_fitting.held_out(model, dataset, whole)
-            states = cross_fitting.states(network, composition, [_GATED_TOLERANCE])
+            states = cross_fitting.states(network, composition, _GATES)
             for regime, posterior in states.items():
                 answer = cross_fitting.prediction_in(network, composition, posterior)
                 predictions.setdefault(regime, []).append(answer)
