@@ -3,36 +3,43 @@
 Jobs are shuffled together and visited in rounds; every visit stands between two runs of a reference
 network. Each visit is cached as soon as it is made, so a run that was cut off goes on where it
 stopped. When all visits are in, each job becomes one record: a failure where none was made.
+
+Two latencies belong to a machine and to no network. The **dispatch overhead** is that of a chain of
+no operators, extrapolated from chains of a few tiny ones (the *overhead probes*), the **reference
+latency** that of the reference network on a quiet machine. What a busy machine recorded holds until
+a quiet one records it anew.
 """
 
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import msgspec
 from msgspec import structs
 
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import MeasurementError
-from hybridlat.measuring import machine
+from hybridlat.graph.builder import null_network, reference_network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring import schedule
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
 from hybridlat.measuring.statistics import flicker_share, level_us, now, record_of, usual_us
 from hybridlat.measuring.visiting import VisitResult, VisitTask
 from hybridlat.schema.files import decode_or_none
-from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
+from hybridlat.schema.measurement import KINDS, MachineLoad, Measurement, Visit, mean_load, was_busy
 from hybridlat.schema.workers import OnProgress, Progress
 from hybridlat.store import Store
 
 PROTOCOLS = {Method.REPLICAS: "twins-1", Method.DIFFERENTIAL: "differential-4"}
-OVERHEAD = "the engine's overhead"
-"""The label of progress that is of no network and no cell."""
 _log = logging.getLogger(__name__)
 
 
@@ -83,41 +90,53 @@ class _Run:
     done: int = 0
 
     def __post_init__(self) -> None:
-        self._is_probing = not machine.is_overhead_known(self.store, self.backend)
-        self._prefixes = _prefixes(self.store, self.backend, list(self.jobs.values()))
-
-    def visit(self) -> None:
-        for process in range(self.settings.max_processes):
-            due = self._due(process)
-            if not due or self.is_late():
-                break
-            self._visit_in(process, due)
-
-    def _due(self, process: int) -> list[Job]:
-        """The jobs that this process is to visit."""
-        reference_us, overhead_us = self._constants_us()
-        due = []
-        for key, job in self.jobs.items():
-            visits = _visits(self.visits[key], reference_us)
-            own_us = overhead_us if job.has_overhead else 0.0
-            if needs_visit(self.settings, process, visits, own_us):
-                due.append(job)
-        return due
+        self._is_probing = not is_overhead_known(self.store, self.backend)
+        # What cached visits of jobs and probes are called: those for an older record otherwise.
+        self._records = dict[str, int]()
+        for kind in KINDS:
+            own = {job.signature.hash: key for key, job in self.jobs.items() if job.kind == kind}
+            for hash_, stats in self.store.latencies(self.backend.target, own, kind).items():
+                self._records[own[hash_]] = stats.records
 
     def is_late(self) -> bool:
         budget_s = self.settings.budget_s
         return budget_s is not None and time.monotonic() - self.started > budget_s
 
+    def visit(self) -> None:
+        for process in range(self.settings.max_processes):
+            known = self._known(*self._constants_us())
+            due = [job for job, v, us in known if needs_visit(self.settings, process, v, us)]
+            if not due or self.is_late():
+                break
+            self._visit_in(process, due)
+
+    def _known(
+        self, reference_us: float, overhead_us: float
+    ) -> Iterator[tuple[Job, list[Visit], float]]:
+        """Each job with its visits, their drift divided out, and the overhead that is in them."""
+        for key, job in self.jobs.items():
+            visits = [
+                Visit(r.samples_us, round(r.reference_us / reference_us, 5), r.process)
+                for r in self.visits[key]
+            ]
+            yield job, visits, overhead_us if job.has_overhead else 0.0
+
     def _visit_in(self, process: int, due: Sequence[Job]) -> None:
         """All rounds of one process, started again behind a job that brought it down."""
-        failed: set[str] = set()
-        tasks = tasks_of(self.settings, process, due, self._is_probing)
-        todo = [task for task in tasks if not self._is_cached(process, task)]
-        done = 0
-        began = time.monotonic()
+        todo: list[tuple[str, VisitTask]] = []
+        named = f"visit-3/{PROTOCOLS[self.backend.method]}/{self.backend.target}"
+        for task in tasks_of(self.settings, process, due, self._is_probing):
+            records = self._records.get(task.key, 0)
+            place = f"{named}/{task.key}/{records}/{process}/{task.seed}"
+            made = self.store.cache_read(place, partial(decode_or_none, form=VisitResult))
+            if made is None:
+                todo.append((place, task))
+            else:  # by a run that was cut off since
+                self._take(place, process, task, made)
+        failed, done, began = set[str](), 0, time.monotonic()
         worker: MeasuringProcess | None = None
         with ExitStack() as started:
-            for task in todo:
+            for place, task in todo:
                 if self.is_late() and done:
                     break
                 if task.key in failed:
@@ -134,36 +153,25 @@ class _Run:
                     failed.add(task.key)
                     self.failures[task.key] = result.failure, False
                 if result.samples_us:
-                    text = msgspec.json.encode(result).decode()
-                    self.store.cache_put({self._cache_key(process, task): text})
-                    self._take(process, task, result)
+                    self.store.cache_put({place: msgspec.json.encode(result).decode()})
+                    self._take(place, process, task, result)
                 done += 1
                 self.done += 1
                 self._report(process, done, len(todo), began, task)
 
-    def _is_cached(self, process: int, task: VisitTask) -> bool:
-        """Whether an earlier run, cut off since, has made the visit, which is then taken up."""
-        key = self._cache_key(process, task)
-        result = self.store.cache_read(key, partial(decode_or_none, form=VisitResult))
-        if result is not None:
-            self._take(process, task, result)
-        return result is not None
-
-    def _take(self, process: int, task: VisitTask, result: VisitResult) -> None:
-        """Count a visit, made now or by the run that was cut off."""
-        self.cached.append(self._cache_key(process, task))
+    def _take(self, place: str, process: int, task: VisitTask, result: VisitResult) -> None:
+        self.cached.append(place)
         self.references_us[process].append(result.reference_us)
         self.visits[task.key].append(replace(result, process=process))
-
-    def _cache_key(self, process: int, task: VisitTask) -> str:
-        return f"{self._prefixes[task.key]}/{process}/{task.seed}"
 
     def _report(self, process: int, done: int, total: int, began: float, task: VisitTask) -> None:
         if self.progress is None:
             return
-        processes = max(self.settings.processes, process + 1)
-        label = (task.networks[0].name or task.key) if task.key in self.jobs else OVERHEAD
+        label = "the engine's overhead"  # of what is no network and no cell
+        if task.key in self.jobs:
+            label = task.networks[0].name or task.key
         # How many visits the processes to come make is not known yet: as many as this one.
+        processes = max(self.settings.processes, process + 1)
         ahead = total - done + total * (processes - process - 1)
         left_s = (time.monotonic() - began) / done * ahead
         self.progress(Progress(self.done, self.done + ahead, label, left_s))
@@ -174,33 +182,26 @@ class _Run:
         if not of_jobs:
             return 0.0, 0.0
         load = mean_load(result.load for result in of_jobs)
-
-        def constant_us(role: machine.Role, shown_us: float) -> float:
-            new_us = shown_us if is_last else 0.0
-            known_us = machine.constant_us(self.store, self.backend, role, new_us, load)
-            return known_us or shown_us
-
+        known_us = partial(constant_us, self.store, self.backend, load=load, is_final=is_last)
         usual = usual_us([result.reference_us for result in of_jobs])
-        reference_us = constant_us("reference", usual)
+        reference_us = known_us("reference", usual)
         levels_us = {
             length: [
                 level_us(result.samples_us) * reference_us / result.reference_us
                 for result in self.visits[probe_key(length)]
             ]
-            for length in machine.PROBE_LENGTHS
+            for length in schedule.PROBE_LENGTHS
         }
-        fitted_us = machine.fit_dispatch_overhead_us(levels_us)
-        return reference_us, constant_us("entry cost", fitted_us)
+        return reference_us, known_us("entry cost", fit_dispatch_overhead_us(levels_us))
 
     def records(self) -> list[Measurement]:
         """A record of each job that was visited or failed for good, in order."""
-        backend = self.backend
-        reference_us, overhead_us = self._constants_us(is_last=True)
+        backend, environment = self.backend, self.backend.environment()
+        known = self._known(*self._constants_us(is_last=True))
         flicker = max(map(flicker_share, self.references_us.values()), default=0.0)
-        environment = backend.environment()
         records: list[Measurement] = []
-        for key, job in self.jobs.items():
-            load = mean_load(result.load for result in self.visits[key])
+        for job, visits, own_us in known:
+            load = mean_load(result.load for result in self.visits[job.key])
             subject = Measurement(
                 backend.target,
                 job.signature.hash,
@@ -211,33 +212,71 @@ class _Run:
                 measured_at=now(),
                 labels=job.labels,
             )
-            failure, may_recover = self.failures.get(key, ("", True))
-            if self.visits[key]:
-                visits = _visits(self.visits[key], reference_us)
-                own_us = overhead_us if job.has_overhead else 0.0
+            failure, may_recover = self.failures.get(job.key, ("", True))
+            if visits:
                 records.append(record_of(subject, visits, own_us, flicker))
             elif not may_recover:
                 records.append(structs.replace(subject, failure=failure))
             elif failure:
-                name = job.network.name or key
+                name = job.network.name or job.key
                 _log.warning("%s was not measured, and may be another time: %s", name, failure)
         return records
 
 
-def _visits(results: Sequence[VisitResult], reference_us: float | None = None) -> list[Visit]:
-    """Visits of one job with their drift, which is 1 where no reference latency is known yet."""
-    drifts = [round(r.reference_us / reference_us, 5) if reference_us else 1.0 for r in results]
-    visits = zip(results, drifts, strict=True)
-    return [Visit(result.samples_us, drift, result.process) for result, drift in visits]
+def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
+    """Latency of a chain of no operators, by least squares; 0 where a probe has no visit."""
+    if not levels_us or not all(levels_us.values()):
+        return 0.0
+    lengths = [float(length) for length in levels_us]
+    medians = [statistics.median(levels) for levels in levels_us.values()]
+    return max(0.0, statistics.linear_regression(lengths, medians).intercept)
 
 
-def _prefixes(store: Store, backend: Backend, jobs: Sequence[Job]) -> dict[str, str]:
-    """What the cached visits of jobs and probes are called: those for an older record otherwise."""
-    prefix = f"visit-3/{PROTOCOLS[backend.method]}/{backend.target}"
-    keys = [*(job.key for job in jobs), *map(probe_key, machine.PROBE_LENGTHS)]
-    prefixes = {key: f"{prefix}/{key}/0" for key in keys}
-    for kind in KINDS:
-        own = {job.signature.hash: job.key for job in jobs if job.kind == kind}
-        for hash_, stats in store.latencies(backend.target, own, kind).items():
-            prefixes[own[hash_]] = f"{prefix}/{own[hash_]}/{stats.records}"
-    return prefixes
+def is_overhead_known(store: Store, backend: Backend) -> bool:
+    """Whether a quiet machine recorded the dispatch overhead, so that no probe is visited."""
+    return _recorded_us(store, backend, sign(null_network(1)).hash)[0] is not None
+
+
+def constant_us(
+    store: Store,
+    backend: Backend,
+    role: Literal["entry cost", "reference"],
+    value_us: float,
+    load: MachineLoad | None,
+    is_final: bool = True,
+) -> float:
+    """One of the machine's constants, as the store knows it.
+
+    Else ``value_us`` of this run and its ``load``, recorded now if it is final, and not 0.
+    """
+    signature = sign(null_network(1) if role == "entry cost" else reference_network())
+    quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
+    is_new = is_final and value_us > 0
+    if not is_new or (load is not None and load.is_busy):
+        quiet_us = busy_us if quiet_us is None else quiet_us
+    if quiet_us is not None:
+        return quiet_us
+    if is_new:
+        subject = Measurement(
+            backend.target,
+            signature.hash,
+            "cell",
+            None,
+            protocol="reference-1",
+            environment={**backend.environment(), **(load.environment() if load else {})},
+            measured_at=now(),
+            labels={"role": role},
+        )
+        store.add_signatures({signature.hash: signature.text})
+        store.add([record_of(subject, [Visit((value_us,))])])
+    return value_us
+
+
+def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | None, float | None]:
+    """The median of what the machine recorded while quiet, and of what it did while busy."""
+    known: dict[bool, list[float]] = {False: [], True: []}
+    for record in store.measurements(backend.target, "cell", hash_):
+        if record.latency_us:
+            known[was_busy(record.environment)].append(record.latency_us)
+    quiet_us, busy_us = (statistics.median(us) if us else None for us in known.values())
+    return quiet_us, busy_us

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,25 +23,22 @@ from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import Cell, cut, file_part
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import Signature, sign
-from hybridlat.measuring.machine import PROBE_LENGTHS
 from hybridlat.measuring.statistics import combine
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.measurement import Kind, Visit
 
-HEAVY_BYTES = 24_000_000
+_HEAVY_BYTES = 24_000_000
 # By the context of a cell: at most and at least so many replicas, and in between as many as hold
 # these bytes of weights together.
 REPLICAS = {"small": (4, 4, 0), "medium": (14, 6, 24_000_000), "": (28, 8, 64_000_000)}
-_PROBE_MS = 5.0
-_PROBE_REPLICAS = 4
+PROBE_LENGTHS = (1, 2, 4, 8)
+_PROBE_MS, _PROBE_REPLICAS = 5.0, 4
 _PROBE_VISITS = 8
 """Visits of each probe in a process, at least: what they say is in every cell's latency. From one
 visit each, the overhead of a shared machine came out at 3.7 µs, from many at 6.6."""
-MAX_REST_BYTES = 300_000_000
-"""What a network works in beyond this is as cold as it can be."""
+_MOST_REST_BYTES = 300_000_000  # what a network works in beyond this is as cold as it can be
 _POOL = 12
 _SAME = (("kernel_shape", (3, 3)), ("pads", (1, 1, 1, 1)))
-_MAP_DIMENSIONS = 4
 _MOST_ROUNDS_APART = 10  # visits of one thing in one round have seeds of their own
 
 
@@ -109,7 +107,7 @@ def replicas_for(network: Network) -> int:
     numbers were chosen on a machine with 1 MiB of second-level cache a core.
     """
     weight_bytes = max(network.weight_bytes, 1)
-    if weight_bytes > HEAVY_BYTES:
+    if weight_bytes > _HEAVY_BYTES:
         return 3
     most, least, together = REPLICAS.get(network.context, REPLICAS[""])
     return max(least, min(most, math.ceil(together / weight_bytes)))
@@ -119,26 +117,24 @@ def tasks_of(
     settings: MeasurementConfig, process: int, jobs: Sequence[Job], probing: bool = True
 ) -> Iterator[VisitTask]:
     """The visits of one process: all jobs, with the probes if ``probing``, shuffled every round."""
-    by_key = {job.key: job for job in jobs}
-    probes = {probe_key(length): null_network(length) for length in PROBE_LENGTHS}
-    probed = list(probes) * math.ceil(_PROBE_VISITS / settings.rounds) if probing else []
-    networks = [job.key for job in jobs if job.kind == "network"]
+    tasks: list[VisitTask] = []
+    for job in jobs:
+        is_whole = job.kind == "network"
+        visit_ms = settings.network_visit_ms if is_whole else settings.visit_ms
+        replicas = 0 if is_whole or job.rest_bytes is not None else replicas_for(job.network)
+        tasks.append(VisitTask(job.key, job.networks, visit_ms, 0, replicas, job.rest_bytes or 0))
+    networks = [task for task, job in zip(tasks, jobs, strict=True) if job.kind == "network"]
+    probes = [(probe_key(length), (null_network(length),)) for length in PROBE_LENGTHS]
+    probed = [VisitTask(*probe, _PROBE_MS, 0, _PROBE_REPLICAS) for probe in probes]
+    probe_visits = math.ceil(_PROBE_VISITS / settings.rounds) if probing else 0
     for round_ in range(settings.rounds):
-        order = [*by_key, *probed, *networks * (settings.network_visits - 1)]
+        order = [*tasks, *probed * probe_visits, *networks * (settings.network_visits - 1)]
         random.Random(f"{settings.seed}/{process}/{round_}").shuffle(order)
-        met: dict[str, int] = {}
-        for key in order:
-            met[key] = met.get(key, -1) + 1
-            number = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[key]
-            seed = 1 + 100 * number
-            if key in probes:
-                yield VisitTask(key, (probes[key],), _PROBE_MS, seed, _PROBE_REPLICAS)
-                continue
-            job = by_key[key]
-            is_whole = job.kind == "network"
-            visit_ms = settings.network_visit_ms if is_whole else settings.visit_ms
-            replicas = 0 if is_whole or job.rest_bytes is not None else replicas_for(job.network)
-            yield VisitTask(key, job.networks, visit_ms, seed, replicas, job.rest_bytes or 0)
+        met = Counter[str]()
+        for task in order:
+            number = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[task.key]
+            met[task.key] += 1
+            yield replace(task, seed=1 + 100 * number)
 
 
 def probe_key(length: int) -> str:
@@ -158,12 +154,13 @@ def needs_visit(
 def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
     """The distinct cells of a network, each with the first predecessor that it has."""
     jobs: dict[str, Job] = {}
-    works_in_bytes = min(working_bytes(network), MAX_REST_BYTES)
+    works_in_bytes = min(working_bytes(network), _MOST_REST_BYTES)
 
     def part(*cells: Cell, made: Sequence[str] = ()) -> Network:
         origins = [origin for cell in cells for origin in cell.origins]
-        whole = sourced(file_part(network, lowered, origins), {n: network.types[n] for n in made})
-        return replace(tapped(whole, frozenset(network.outputs)), name=" ".join(cells[-1].ops))
+        sources = {name: network.types[name] for name in made if _is_map(network.types[name])}
+        whole = _sourced(file_part(network, lowered, origins), sources)
+        return replace(_tapped(whole, network.outputs), name=" ".join(cells[-1].ops))
 
     makers: dict[str, int] = {}
     cells = [cell for cell in cut(lowered, network) if cell.origins]
@@ -185,23 +182,20 @@ def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
     return list(jobs.values())
 
 
-def sourced(part: Network, made: Mapping[str, TensorType]) -> Network:
+def _sourced(part: Network, made: Mapping[str, TensorType]) -> Network:
     """The part with a source of each of these feature maps, read in it or not."""
-    made = {name: type_ for name, type_ in made.items() if _is_map(type_)}
     source = {name: f"{name}__source" for name in made}
+    pools = [Node(s, "MaxPool", (s,), (n,), _SAME, version=_POOL) for n, s in source.items()]
     return replace(
         part,
-        nodes=(
-            *(Node(source[n], "MaxPool", (source[n],), (n,), _SAME, version=_POOL) for n in made),
-            *part.nodes,
-        ),
+        nodes=(*pools, *part.nodes),
         inputs=(*(n for n in part.inputs if n not in made), *source.values()),
         outputs=(*part.outputs, *(n for n in made if n not in part.inputs)),
         types={**part.types, **made, **{source[n]: type_ for n, type_ in made.items()}},
     )
 
 
-def tapped(part: Network, network_outputs: frozenset[str]) -> Network:
+def _tapped(part: Network, network_outputs: Sequence[str]) -> Network:
     """The part with a tap on every feature map that is not among the network's own outputs."""
     nodes, types = list(part.nodes), dict(part.types)
     taps: dict[str, str] = {}
@@ -217,13 +211,12 @@ def tapped(part: Network, network_outputs: frozenset[str]) -> Network:
 
 
 def _is_map(type_: TensorType) -> bool:
-    return len(type_.shape) == _MAP_DIMENSIONS and type_.dtype.startswith("float")
+    return len(type_.shape) == 4 and type_.dtype.startswith("float")
 
 
 def working_bytes(network: Network) -> int:
     """Memory that a network works in: weights, and what its largest operator reads and makes."""
-    largest = 0
-    for node in network.nodes:
-        names = {name for name in (*node.inputs, *node.outputs) if name in network.types}
-        largest = max(largest, sum(network.types[name].bytes for name in names))
-    return network.weight_bytes + largest
+    types = network.types
+    names_of = ({*node.inputs, *node.outputs}.intersection(types) for node in network.nodes)
+    each_bytes = (sum(types[name].bytes for name in names) for names in names_of)
+    return network.weight_bytes + max(each_bytes, default=0)

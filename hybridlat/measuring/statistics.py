@@ -10,12 +10,11 @@ import datetime
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from hybridlat.schema import measurement
 from hybridlat.schema.measurement import Measurement, Visit
@@ -83,46 +82,34 @@ def combine(visits: Sequence[Visit], overhead_us: float = 0.0, flicker: float = 
     The spread is the standard error of a median over the processes, pooled with how their visits
     differ, these with what ``flicker`` and the samples tell of one visit.
     """
-    above_us = statistics.median(map(_level, visits)) - overhead_us
-    error_us = _standard_error_us(visits, flicker)
-    latency_us = max(above_us, FLOOR_US)
-    spread = min(_MOST_SPREAD, error_us / latency_us)
-    return Result(latency_us, spread, below_noise=above_us <= 2 * error_us)
-
-
-def _level(visit: Visit) -> float:
-    return level_us(visit.samples_us) / visit.drift
-
-
-def _levels_by_process(visits: Sequence[Visit]) -> dict[int, list[float]]:
-    by_process: dict[int, list[float]] = {}
+    levels: dict[int, list[float]] = {}  # by process
     for visit in visits:
-        by_process.setdefault(visit.process, []).append(_level(visit))
-    return by_process
-
-
-def _standard_error_us(visits: Sequence[Visit], flicker: float) -> float:
-    by_process = [np.array(levels) for levels in _levels_by_process(visits).values()]
-    each = len(visits) / len(by_process)
+        level = level_us(visit.samples_us) / visit.drift
+        levels.setdefault(visit.process, []).append(level)
+    middle_us = statistics.median(itertools.chain(*levels.values()))
     # A difference is small beside the samples that it comes from: these tell how unsure it is.
     several = [(v.samples_us, v.drift) for v in visits if len(v.samples_us) > 1]
     among = [_median_error(len(us)) * float(np.std(us, ddof=1)) / drift for us, drift in several]
     least = SINGLE_VISIT_SPREAD if len(visits) < 2 else _LEAST_FLICKER
-    usual_us = max(_OF_FLICKER * flicker, least) * abs(statistics.median(map(_level, visits)))
-    of_visit_us = _pooled(max(usual_us, statistics.median(among or [0.0])), by_process)
-    middles = [np.array([np.median(levels) for levels in by_process])]
-    of_process_us = _pooled(of_visit_us * _median_error(each), middles)
-    return of_process_us * _median_error(len(by_process))
+    usual_us = max(_OF_FLICKER * flicker, least) * abs(middle_us)
+    of_visit_us = _pooled(max(usual_us, statistics.median(among or [0.0])), levels.values())
+    of_median_us = of_visit_us * _median_error(len(visits) / len(levels))
+    of_process_us = _pooled(of_median_us, [[statistics.median(each) for each in levels.values()]])
+    error_us = of_process_us * _median_error(len(levels))
+    latency_us = max(middle_us - overhead_us, FLOOR_US)
+    spread = min(_MOST_SPREAD, error_us / latency_us)
+    return Result(latency_us, spread, below_noise=middle_us - overhead_us <= 2 * error_us)
 
 
-def _pooled(usual: float, groups: Sequence[NDArray[np.float64]]) -> float:
+def _pooled(usual: float, groups: Iterable[Sequence[float]]) -> float:
     """Standard deviation within groups, pooled with what is ``usual``.
 
     s² = (ν₀·usual² + Σ(x − mean)²)/(ν₀ + n − groups): the conjugate analysis of a normal variance
     (Gelman et al., "Bayesian Data Analysis", 2013, section 3.3).
     """
-    squares = _FLICKER_DEGREES * usual**2 + sum(float(((g - g.mean()) ** 2).sum()) for g in groups)
-    return math.sqrt(squares / (_FLICKER_DEGREES + sum(len(g) - 1 for g in groups)))
+    each = [np.array(group) for group in groups]
+    squares = _FLICKER_DEGREES * usual**2 + sum(float(((g - g.mean()) ** 2).sum()) for g in each)
+    return math.sqrt(squares / (_FLICKER_DEGREES + sum(len(g) - 1 for g in each)))
 
 
 def _median_error(count: float) -> float:

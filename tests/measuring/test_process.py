@@ -18,7 +18,6 @@ import pytest
 from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
-from hybridlat.measuring import process as process_module
 from hybridlat.measuring import replicas
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.replicas import measure
@@ -267,7 +266,7 @@ def test_an_interrupt_at_its_start_leaves_nothing_behind(monkeypatch: pytest.Mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process_module.MeasuringProcess, "_answer", interrupted)
+    monkeypatch.setattr(MeasuringProcess, "_answer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         MeasuringProcess(FakeBackend())
     assert workers_of(os.getpid()) == []
