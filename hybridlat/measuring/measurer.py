@@ -2,8 +2,7 @@
 
 Where the protocol is a plan, this writes it, runs it and imports its results. A plan lies in the
 user's cache folder until the store has all of it: a call that was cut off goes on where it stopped.
-Of two processes with the same plan at the same time the second waits, and takes what the first
-measured.
+Of two processes with the same plan the second waits, and takes what the first measured.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,8 +33,7 @@ from hybridlat.schema.target import Target
 from hybridlat.schema.workers import OnProgress, Progress
 from hybridlat.store import Store
 
-LEAST_ROUNDS = 2
-"""One visit does not show its own spread."""
+_LEAST_ROUNDS = 2  # one visit does not show its own spread
 
 
 @dataclass(frozen=True)
@@ -74,23 +71,26 @@ class Measurer:
         """Measure what is requested; records, failures too, are in ``store`` and returned."""
         store.require_writable()
         backend = self.backend
-        if backend.method is Method.PLAN:
-            draft = _draft_of(requests, backend, max(settings.rounds, LEAST_ROUNDS))
-            run = partial(_run_here, backend, on_progress)
-            return measure_draft(draft, backend.target, store, run)
-        return replicas.measure(backend, _jobs_of(requests, backend), store, settings, on_progress)
+        if backend.method is not Method.PLAN:
+            jobs = _jobs_of(requests, backend)
+            return replicas.measure(backend, jobs, store, settings, on_progress)
+        requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
+        requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
+        networks = [(request.name, request.network) for request in requests]
+        selects, rounds = lambda *one: one in requested, max(settings.rounds, _LEAST_ROUNDS)
+        draft = draft_for(networks, backend.target, selects, backend.lower, rounds)
 
+        def run(folder: Path) -> None:
+            began = time.monotonic()
 
-def _run_here(backend: Backend, on_progress: OnProgress | None, folder: Path) -> None:
-    """Measure a plan on the backend, reporting progress with the time left."""
-    began = time.monotonic()
+            def on_step(done: int, total: int, label: str) -> None:
+                if on_progress is not None:
+                    left_s = (time.monotonic() - began) / done * (total - done)
+                    on_progress(Progress(done, total, label, left_s))
 
-    def on_step(done: int, total: int, label: str) -> None:
-        if on_progress is not None:
-            left_s = (time.monotonic() - began) / done * (total - done)
-            on_progress(Progress(done, total, label, left_s))
+            backend.run_plan(folder, on_step)
 
-    backend.run_plan(folder, on_step)
+        return measure_draft(draft, backend.target, store, run)
 
 
 def _jobs_of(requests: Sequence[MeasureRequest], backend: Backend) -> list[Job]:
@@ -111,28 +111,20 @@ def _jobs_of(requests: Sequence[MeasureRequest], backend: Backend) -> list[Job]:
     return list(jobs.values())
 
 
-def _draft_of(requests: Sequence[MeasureRequest], backend: Backend, rounds: int) -> Draft:
-    requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
-    requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
-    networks = [(request.name, request.network) for request in requests]
-    return draft_for(networks, backend.target, lambda *one: one in requested, backend.lower, rounds)
-
-
-RunPlan = Callable[[Path], None]
-"""Measures the plan in a folder: ``results*.jsonl`` lie in it afterwards."""
-
-
 def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
     """Add the results in a plan's folder to ``store``: the records, and how many are new."""
     results = read_results(folder)
     return results.measurements, store.add_all(results).measurements
 
 
-def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:
-    """Measure a plan on ``target`` by ``run``: the records, none where nothing is missing.
+def measure_draft(
+    draft: Draft, target: Target, store: Store, run: Callable[[Path], None]
+) -> list[Measurement]:
+    """Measure a plan on ``target``: the records, none where nothing is missing.
 
-    What was measured before ``run`` raised is imported too, and the next call goes on with that
-    plan. Raises what ``run`` raises, and StoreError for results that make no sense.
+    ``run`` measures the plan in a folder; ``results*.jsonl`` lie in it afterwards. What was
+    measured before it raised is imported too, and the next call goes on with that plan. Raises what
+    ``run`` raises, and StoreError for results that make no sense.
     """
     manifest = draft.manifest()
     cache = platformdirs.user_cache_path("hybridlat", appauthor=False)

@@ -26,14 +26,12 @@ from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 
-_PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
 _SHORTEST_US, _LONGEST_US = 1e-3, 60e6
 _MOST_DRIFT = 100.0
 _EARLIEST = "2020"  # before it there was no TensorRT that a plan takes
 MISSING = "rounds_missing"
 """Says in a record's environment that a run was cut off: it has fewer visits than are planned."""
-_PARTS = ("cells", "layers")
 _LAUNCHES: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}  # by an engine's word
 _log = logging.getLogger(__name__)
 
@@ -85,17 +83,14 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
     visits = [line for line in lines if line["kind"] == "visit"]
     failures = [line for line in lines if line["kind"] == "failure"]
     lost = Counter(line["task"] for line in failures if line.get("lost"))
-    failed = {
-        line["task"]: line["error"]
-        for line in failures
-        if not line.get("lost") or lost[line["task"]] >= MAX_LOST
-    }
+    final = [one for one in failures if not one.get("lost") or lost[one["task"]] >= MAX_LOST]
+    failed = {line["task"]: line["error"] for line in final}
     facts = _stated(header["board"])
-    gpu, model, mode = (facts.get(name, "") for name in ("gpu", "model", "power_mode"))
-    device, is_unsure = device_of(manifest["device"], gpu, model, mode)
+    named = [facts.get(name, "") for name in ("gpu", "model", "power_mode")]
+    device, is_unsure = device_of(manifest["device"], *named)
     if is_unsure:
         text = "%s is of a GPU named %r, and counts as %s as the plan says: plan for its own name"
-        _log.warning(text + " if it is another", path, gpu, device)
+        _log.warning(text + " if it is another", path, named[0], device)
     return _Results(header["board_id"], device, header["at"], facts, visits, failed)
 
 
@@ -118,11 +113,12 @@ def _is_as_ordered(manifest: Mapping[str, Any], board: _Results, path: Path) -> 
         there = replace(ordered, runtime=measured)
         is_version = registry.lowering_identity(ordered) == registry.lowering_identity(there)
         runtime = ordered.runtime if ordered.version else f"the newest {engine}"
-    differs = {(measured, runtime): not is_version, (board.device, device): board.device != device}
-    for pair in (pair for pair, is_other in differs.items() if is_other):
+    others = [(measured, runtime)] if not is_version else []
+    others += [(board.device, device)] if board.device != device else []
+    for pair in others:
         fix = "kept as that, without how its networks fall into cells: plan for what it is"
         _log.warning("%s was measured with %s, not %s: it is %s", path, *pair, fix)
-    return not any(differs.values())
+    return not others
 
 
 def read_results(folder: str | Path) -> ImportedRecords:
@@ -145,8 +141,7 @@ def read_results(folder: str | Path) -> ImportedRecords:
         lines = {json.dumps([of, visit], sort_keys=True): visit for visit in board.visits}
         board.visits[:] = [visit for line, visit in lines.items() if line not in seen]
         seen.update(lines)
-    texts = dict(manifest["signatures"])
-    for key, text in texts.items():
+    for key, text in manifest["signatures"].items():
         if hash_of(text) != key:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
         if not text.startswith(f"{HEADER}\n"):
@@ -157,19 +152,17 @@ def read_results(folder: str | Path) -> ImportedRecords:
     records = [m for board in boards for m in _measurements(manifest, board)]
     breakdowns: list[Breakdown] = []
     for path, board in zip(files, boards, strict=True):
-        if _is_as_ordered(manifest, board, path):
-            for item in manifest["breakdowns"]:
-                target = Target(board.device, board.runtime, item["precision"])
-                cells, layers = (tuple((h, int(n)) for h, n in item[k]) for k in _PARTS)
-                breakdown = Breakdown(target, item["network"], item["signature"], cells, layers)
-                breakdowns.append(breakdown)
+        for item in manifest["breakdowns"] if _is_as_ordered(manifest, board, path) else ():
+            target = Target(board.device, board.runtime, item["precision"])
+            uses, layers = (tuple((h, int(n)) for h, n in item[k]) for k in ("cells", "layers"))
+            breakdowns.append(Breakdown(target, item["network"], item["signature"], uses, layers))
     planned = {(r["kind"], r["signature"], id_) for r in manifest["records"] for id_ in ids}
     ended = [r for r in records if r.failure is not None or MISSING not in r.environment]
     done = {(r.kind, r.signature, r.environment["board_id"]) for r in ended}
     if left := planned - done:
         text = "%s: %d of %d records lack visits: run the plan again, it goes on from there"
         _log.warning(text, folder, len(left), len(planned))
-    return ImportedRecords(texts, records, breakdowns)
+    return ImportedRecords(dict(manifest["signatures"]), records, breakdowns)
 
 
 def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Measurement]:
@@ -196,7 +189,7 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
             record["signature"],
             record["kind"],
             None,
-            protocol=f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
+            protocol=f"board-2 {board.facts.get('runner', '')} {record['method']}",
             environment={**facts, **_stated(more)},
             measured_at=str(firsts[0]["at"] if firsts else board.at),
             labels=record["labels"],
@@ -217,9 +210,7 @@ def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> Non
         own_us = statistics.level_us(samples_us) if samples_us else 0.0
         return max(0.0, line.get("reference_us", 0)) or own_us
 
-    around = [
-        {i: us for i, line in enumerate(file) if (us := reference_us(line))} for file in files
-    ]
+    around = [{i: us for i, one in enumerate(file) if (us := reference_us(one))} for file in files]
     usual = statistics.usual_us([us for at in around for us in at.values()])
     for lines, at in zip(files, around, strict=True):
         for place, line in enumerate(lines):
@@ -243,10 +234,8 @@ def _rounds(task: str, items: Sequence[str], lines: Sequence[_Line]) -> list[lis
     rounds: dict[int, dict[str, _Line]] = {}
     for line in lines:
         rounds.setdefault(line["round"], {})[line["task"]] = line
-    parts = [
-        [of_round[i] for i in items if i in of_round] for _, of_round in sorted(rounds.items())
-    ]
-    return [part for part in parts if len(part) == len(items)]
+    ordered = (of_round for _, of_round in sorted(rounds.items()))
+    return [[of[item] for item in items] for of in ordered if of.keys() >= {*items}]
 
 
 def _visit(items: Sequence[str], lines: Sequence[_Line]) -> Visit | None:

@@ -31,7 +31,6 @@ from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
-Lower = Callable[[Network], Lowered]
 Selection = Callable[[Kind, str], bool]
 """Whether a cell or a network, by kind and signature hash, is to be measured."""
 _COPIES_OF_CELLS = 4
@@ -70,7 +69,7 @@ class Draft:
         copies = 1 if is_large or kind == "network" else _COPIES_OF_CELLS
         content, sizes = tensorrt.prepare(network)
         file, digest = self._add_model(content, sizes)
-        key = _digest(f"{digest} {precision} {kind}".encode())[:16]
+        key = hashlib.sha256(f"{digest} {precision} {kind}".encode()).hexdigest()[:16]
         if key not in self._items:
             self._items[key] = {
                 "file": file,
@@ -86,7 +85,7 @@ class Draft:
 
     def _add_model(self, content: bytes, sizes: Mapping[str, int]) -> tuple[str, str]:
         """A model's bytes with the noise that it reads: its file's name and digest."""
-        digest = _digest(content)
+        digest = hashlib.sha256(content).hexdigest()
         name = f"models/{digest[:16]}.onnx"
         self._models[name] = content
         self._noise |= Counter(sizes)  # of each file the largest use
@@ -174,10 +173,6 @@ def write_sums(folder: Path, names: Iterable[str]) -> None:
     (folder / "files.txt").write_text("".join(sums) + "end\n")
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
     """What run.sh reads: a plan's items in the order of its tasks, tabs between the columns."""
 
@@ -214,7 +209,7 @@ def draft_for(
     networks: Sequence[tuple[str, Network]],
     target: Target,
     selects: Selection = lambda kind, signature: True,
-    lower: Lower | None = None,
+    lower: Callable[[Network], Lowered] | None = None,
     rounds: int = 3,
 ) -> Draft:
     """The plan for (name, network) pairs: whole networks first, then cells by the differential.

@@ -33,10 +33,7 @@ _SSH = shlex.split(
     "ssh -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 )
 Runner = Literal["auto", "worker", "trtexec"]
-LIMIT_S = 6 * 3600.0
-"""How long a run may take."""
-_SHORT_S = 60.0
-_COPY_S = 1800.0
+_SHORT_S, _COPY_S = 60.0, 1800.0
 _COMMANDS = {"worker": "python3 worker.py run", "trtexec": "sh run.sh"}
 _IS_RUN = "grep -q -a -e worker.py -e run.sh /proc/$p/cmdline 2>/dev/null"
 # Of a run of this plan that goes on although its connection was lost: sshd gives it a group.
@@ -74,7 +71,7 @@ class RemoteHost:
 
     host: str
     runner: Runner = "auto"
-    timeout_s: float = LIMIT_S
+    timeout_s: float = 6 * 3600.0
     on_message: OnMessage = silent
 
     def __post_init__(self) -> None:
@@ -101,7 +98,7 @@ class RemoteHost:
         why_not = "" if self.runner == "trtexec" else self._why_no_worker(there)
         if why_not and self.runner == "worker":
             raise BackendUnavailable(f"{self.host} cannot run worker.py: {why_not}")
-        chosen = "trtexec" if why_not else "worker" if self.runner == "auto" else self.runner
+        chosen = "trtexec" if why_not or self.runner == "trtexec" else "worker"
         self._say(f"measuring with {chosen}")
         command = f"{there}{{ {_STOP}; echo $$ >run.pid; exec {_COMMANDS[chosen]}; }}"
         status, last = self._follow(command)
@@ -156,8 +153,7 @@ class RemoteHost:
 
     def _follow(self, command: str) -> tuple[int, str]:
         """Run while passing on what it says; its status, and its last words or what went wrong."""
-        end = time.monotonic() + self.timeout_s
-        last = ""
+        end, last = time.monotonic() + self.timeout_s, ""
         with subprocess.Popen(
             [*_SSH, self.host, command],
             stdin=subprocess.DEVNULL,
@@ -214,9 +210,8 @@ class RemoteHost:
         before = results.read_bytes() if results.exists() else b""
         if not part.read_bytes().startswith(before[: before.rfind(b"\n") + 1]):
             part.unlink()
-            raise MeasurementError(
-                f"{self.host} holds other results than {results}: move one of the two away"
-            )
+            fix = "move one of the two away"
+            raise MeasurementError(f"{self.host} holds other results than {results}: {fix}")
         part.replace(results)
 
 

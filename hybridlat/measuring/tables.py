@@ -141,8 +141,8 @@ class _SizedNetwork:
             **{**facts_of_note(row.labels.get("note", "")), **row.facts},
         )
         about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
-        counted = (Counter(s.hash for s in each) for each in (cells, self.layers))
-        uses, layers = (tuple(counts.items()) for counts in counted)
+        parts = (cells, self.layers)
+        uses, layers = (tuple(Counter(s.hash for s in part).items()) for part in parts)
         imported.measurements.append(record)
         imported.breakdowns.append(Breakdown(row.target, self.name, self.hash, uses, layers, about))
         imported.signatures.update({s.hash: s.text for s in (*cells, *self.layers)})
@@ -210,8 +210,8 @@ def _shapes(
     name: str, inputs: Mapping[str, tuple[int | None, ...]], batch: int | None, size: Size
 ) -> dict[str, tuple[int, ...]]:
     """The first image among the inputs with these sizes; nothing where it has them already."""
-    none: tuple[str, tuple[int | None, ...]] = ("", (None,) * 4)
-    tensor, sizes = next(((t, s) for t, s in inputs.items() if len(s) == 4), none)
+    images = ((tensor, sizes) for tensor, sizes in inputs.items() if len(sizes) == 4)
+    tensor, sizes = next(images, ("", (None,) * 4))
     pixels, new = pixels_of(sizes), [batch or sizes[0] or 1, *sizes[1:]]
     if [*size] in (new[pixels], new[pixels][::-1]):  # displays have their width first
         return {}
