@@ -31,10 +31,9 @@ from hybridlat.schema.files import all_readable
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import OnMessage
 
-LEAST_NETWORKS = 10
+_LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5
 _LEAST_CHANCE, _MOST_INDEPENDENT = 0.05, 30
-_GATES = {"gated@5%": 0.05}
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Candidate:
     def __init__(self, dataset: Dataset, config: FitConfig, on_message: OnMessage) -> None:
         self.dataset, self.config = dataset, config
         networks = dataset.complete_networks
-        enough = len(networks) >= LEAST_NETWORKS
+        enough = len(networks) >= _LEAST_NETWORKS
         held = _held_out(networks) if enough else []
         training = [n for n in networks if n not in held]
         # Without networks to hold out, cells are: by their hashes, for the same reason.
@@ -120,8 +119,7 @@ class Candidate:
         on_message(f"{dataset.target}: the model of all of them")
         self.model = cross_fitting.fit_without(dataset, forbidden, config)
         self.composition = fit_composition(crossed, config.confidence)
-        self.networks = held
-        self.trained_networks = [n.name for n in training]
+        self.networks, self.trained_networks = held, [n.name for n in training]
         self.held_out = len(held) or len(self.cells)
         self.predictions = self.evaluate(self.model, self.composition)
         self.scores = {regime: score(rows) for regime, rows in self.predictions.items()}
@@ -132,15 +130,15 @@ class Candidate:
         # Networks are judged at the pace and on the scale of the records, drift divided out.
         composition = composition.at(self.config.confidence)
         composition = replace(composition, wander_share=0.0, shown_ratio=1.0)
-        cells = list[Prediction]()
+        predictions: dict[str, list[Prediction]] = {"unseen_cells": []}
         texts = [dataset.cells[h].text for h in self.cells]
         for h, p in zip(self.cells, model.predict(texts), strict=True):
             us = math.nan if p.latency_us is None else p.latency_us
-            cells.append(Prediction(h, dataset.cells[h].latency_us, us, p.interval_us))
-        predictions = {"unseen_cells": cells}
+            cell = Prediction(h, dataset.cells[h].latency_us, us, p.interval_us)
+            predictions["unseen_cells"].append(cell)
         for whole in self.networks:
             network = cross_fitting.held_out(model, dataset, whole)
-            states = cross_fitting.states(network, composition, _GATES)
+            states = cross_fitting.states(network, composition, {"gated@5%": 0.05})
             for regime, posterior in states.items():
                 answer = cross_fitting.prediction_in(network, composition, posterior)
                 predictions.setdefault(regime, []).append(answer)

@@ -173,6 +173,9 @@ class _Bench:
     spent_s: float = 0.0
     count: int = 0
 
+    def __post_init__(self) -> None:
+        self.target = self.measurer.backend.target
+
     def read(self, files: Iterable[Path], seed: int, end: float) -> None:
         """Read networks, and lower them until ``end`` (of the monotonic clock), at least a few."""
         readable: list[Network] = []
@@ -193,7 +196,7 @@ class _Bench:
                 self.notes.append(f"{network.name} is left out: {error}")
                 continue
             request = MeasureRequest(network.name, network, partition.cells(), whole=True)
-            whole = partition.breakdown(self.measurer.backend.target, network.name)
+            whole = partition.breakdown(self.target, network.name)
             self.networks.append(_Item(request, partition.texts, whole))
 
     def measure(
@@ -213,8 +216,7 @@ class _Bench:
             known = sum(has and kind == "cell" for (kind, _), has in self.tried.items())
             are_kernels = chosen[0].breakdown is None
             now = f"{len(chosen)} {'random kernels' if are_kernels else 'networks'}"
-            target = self.measurer.backend.target
-            on_message(f"{target}: {known} cells known, {left_s:.0f} s left; now {now}")
+            on_message(f"{self.target}: {known} cells known, {left_s:.0f} s left; now {now}")
             took_s = self._run(chosen, min(end, time.monotonic() + _LONGEST * run_s))
             if are_kernels:
                 kernels_s += took_s
@@ -227,18 +229,11 @@ class _Bench:
         """How many things of an item were not tried yet, in cells."""
         return sum(count for thing, count in item.things.items() if thing not in self.tried)
 
-    def _rest(self, item: _Item) -> MeasureRequest:
-        rest = {hash_: kind for kind, hash_ in item.things if (kind, hash_) not in self.tried}
-        cells = {h: c for h, c in item.request.cells.items() if rest.get(h) == "cell"}
-        return replace(item.request, cells=cells, whole="network" in rest.values())
-
     def _look_up(self, items: Sequence[_Item]) -> None:
         new = [thing for item in items for thing in item.things if thing not in self.tried]
         for kind in {kind for kind, _ in new}:
             hashes = [h for of, h in new if of == kind]
-            for h, stats in self.store.latencies(
-                self.measurer.backend.target, hashes, kind
-            ).items():
+            for h, stats in self.store.latencies(self.target, hashes, kind).items():
                 self.tried[kind, h] = stats.latency_us is not None
 
     def _next(self, items: Iterable[_Item], run_s: float, end: float) -> list[_Item]:
@@ -261,7 +256,13 @@ class _Bench:
         things = sum(map(self.things, items))
         self.store.add_signatures({h: t for item in items for h, t in item.texts.items()})
         began = time.monotonic()
-        latencies = self._try([self._rest(item) for item in items], end)
+        requests = []
+        for item in items:
+            new = item.things.keys() - self.tried.keys()
+            cells = {h: c for h, c in item.request.cells.items() if ("cell", h) in new}
+            whole = any(kind == "network" for kind, _ in new)
+            requests.append(replace(item.request, cells=cells, whole=whole))
+        latencies = self._try(requests, end)
         took_s = time.monotonic() - began
         self.store.add_breakdowns(i.breakdown for i in items if i.breakdown is not None)
         self._look_up(items)

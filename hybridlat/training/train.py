@@ -87,20 +87,16 @@ def train_target(
     networks alone are recorded: every prediction uses them already.
     """
     with Store(store) as opened, scratch_folder() as scratch:
-        dataset = _dataset(target, opened)
+        dataset, folder = _dataset(target, opened), scratch / "model"
         root = options.out or user_models_folder()
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         candidate = Candidate(dataset, config, on_message)
-        folder = scratch / "model"
         candidate.save(folder)
-        champion = Champion.find(target, root)
-        made = models.model_hash(folder)
-        installed = _in_use(champion, made, options.out)
-        verdict = candidate.compare(champion, installed is not None)
-        is_new = installed is None
-        if verdict.accepted:
-            installed = install(folder, root / target.folder)
+        champion, made = Champion.find(target, root), models.model_hash(folder)
+        in_use = _in_use(champion, made, options.out)
+        verdict = candidate.compare(champion, in_use is not None)
+        installed = install(folder, root / target.folder) if verdict.accepted else in_use
         run = version = ""
         if options.track:
             on_message(f"{target}: recording the training in MLflow")
@@ -113,7 +109,7 @@ def train_target(
                 tracking.run(f"{target} · {OWN} · train", about) as run,
             ):
                 _log(candidate, verdict, opened.place.address)
-                if is_new or not tracking.champion(target):
+                if in_use is None or not tracking.champion(target):
                     alias = tracking.CHAMPION if installed else tracking.CHALLENGER
                     tags = {name: f"{v:.3f}" for name, v in verdict.errors.items() if v is not None}
                     tags |= {"data_hash": dataset.data_hash, tracking.MODEL_HASH: made}
@@ -158,8 +154,7 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
             why = str(error.__cause__ or error).replace(str(folder), "it")
             raise StoreError(f"{title} is not installed: {why}") from error
         root = out or user_models_folder()
-        champion = Champion.find(target, root)
-        in_use = _in_use(champion, made, out)
+        in_use = _in_use(Champion.find(target, root), made, out)
         reason = f"{title} is in use already" if in_use else f"{title} is installed"
         installed = in_use or install(folder, root / target.folder)
         document = {"target": str(target), "reason": reason, tracking.MODEL_HASH: made}
@@ -176,8 +171,6 @@ def _in_use(champion: Champion | None, made: str, out: Path | None) -> Path | No
 def _dataset(target: Target, store: Store) -> Dataset:
     try:
         dataset = load(target, sources_of(target, store))
-        refuse_few(dataset)
-        return dataset
     except OnlyNetworks:
         model = family.model_of(target, models.known_device(target, store))
         count = 0 if model is None else len(whole_networks.measured_networks(store, target))
@@ -187,6 +180,8 @@ def _dataset(target: Target, store: Store) -> Dataset:
             f"{target}: nothing has to be trained: every prediction uses the "
             f"{count_text(count, 'whole network')} of the store already"
         ) from None
+    refuse_few(dataset)
+    return dataset
 
 
 def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
@@ -205,7 +200,7 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
 
 
 def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:
-    dataset, config = candidate.dataset, candidate.config
+    dataset = candidate.dataset
     networks, cells = len(dataset.complete_networks), len(dataset.cells)
     judged = (
         MethodResult(regime, OWN, [each], per_cell=regime == "unseen_cells")
@@ -213,11 +208,11 @@ def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:
     )
     floor = noise_floor([n.repeats_us for n in candidate.networks])
     report = TargetReport(dataset.target, dataset.data_hash, tuple(judged), floor, networks, cells)
-    parameters = parameters_of(report, config, store) | {"held_out": candidate.held_out}
+    parameters = parameters_of(report, candidate.config, store)
+    parameters |= {"held_out": candidate.held_out}
     parameters["protocol"] = f"held out: one fold of {FOLDS}, by name"
-    figures = tracking.metrics(report.rows())
-    figures = {**figures, **tracking.of_regime(tracking.MAIN, verdict.errors)}
-    tracking.log(parameters, figures, candidate.predictions)
+    main = tracking.of_regime(tracking.MAIN, verdict.errors)
+    tracking.log(parameters, {**tracking.metrics(report.rows()), **main}, candidate.predictions)
 
 
 def install(folder: Path, model_folder: Path) -> Path:
