@@ -1,7 +1,6 @@
 """Baselines on held-out sums of kernels: cells, layers or whole networks.
 
-What is judged is made of such sums, so a lone cell is a network of one cell, and a network of which
-only the whole is recorded is one sum.
+What is judged is made of such sums: a lone cell is one, and so is a network without cells.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class Split:
 
     ``regimes`` maps a regime to the parts of each network that were measured, whose truth then
     stands in for the prediction; None where all were, and the baseline has learned from them.
-    Splits of one ``trial`` are judged together. ``own`` is our model of the same records, where it
-    was fitted before.
+    Splits of one ``trial`` are judged together. ``own`` is our model of the same records, if any.
     """
 
     train: Places
@@ -86,20 +84,19 @@ def evaluate_baselines(
         fitted = f"{kind.name}, {len(contest.splits)} fits"
         on_message(f"{target}: baseline {number} of {len(runs)}: {fitted}")
         trials: dict[str, dict[int, list[Prediction]]] = {}
-        took_s: dict[str, list[float]] = {}
+        took_ms: dict[str, list[float]] = {}
         for split in contest.splits:
             values, spent_s = next(answers)
-            each_s = spent_s if contest.per_cell else spent_s / max(len(split.judged), 1)
+            each_ms = 1e3 * spent_s / (1 if contest.per_cell else max(len(split.judged), 1))
             for regime, measured in split.regimes.items():
                 predictions = trials.setdefault(regime, {}).setdefault(split.trial, [])
-                took_s.setdefault(regime, []).append(each_s)
+                took_ms.setdefault(regime, []).append(each_ms)
                 for place in split.judged:
                     known = None if measured is None else measured.get(place, ())
                     predictions.append(_prediction(contest, contest.networks[place], values, known))
         for regime, each in trials.items():
-            predict_ms = 1e3 * float(np.mean(took_s[regime]))
-            trial = list(each.values())
-            results.append(MethodResult(regime, kind.name, trial, predict_ms, contest.per_cell))
+            of_method = [*each.values()], float(np.mean(took_ms[regime])), contest.per_cell
+            results.append(MethodResult(regime, kind.name, *of_method))
     next(answers, None)
     return results
 

@@ -54,11 +54,9 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
 
     jobs = (joblib.delayed(_steadily)(function, *arguments) for arguments in calls)
     # joblib warns of answers that are not taken to their end.
-    parallel = workers.parallel(
-        workers.count_of(None), return_as="generator", pre_dispatch="n_jobs"
-    )
+    how = {"return_as": "generator", "pre_dispatch": "n_jobs"}
     with workers.safe_path():
-        return iter(parallel(jobs))
+        return iter(workers.parallel(workers.count_of(None), **how)(jobs))
 
 
 @steady_fits()
@@ -178,5 +176,5 @@ def prediction_in(
         interval = composition.interval(posterior)
         us, bounds = interval.latency_us, interval.interval_us
     spent = math.fsum(network.cells[i].cost_s for i in measured), len(network.cells), len(measured)
-    known = (us, bounds, posterior.measured_share, *spent)
-    return Prediction(network.name, network.latency_us, *known)
+    known_share = posterior.measured_share
+    return Prediction(network.name, network.latency_us, us, bounds, known_share, *spent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,12 +105,11 @@ class Dataset:
     def forbidden(self, networks: Iterable[WholeNetwork]) -> set[str]:
         """Hashes that a model must not have seen so that these networks are unseen.
 
-        Their cells, every single kernel of those cells, their layers, and whatever else was
-        recorded in their name.
+        Their cells, each kernel of those, their layers, and what else was recorded in their name.
         """
         chosen = list(networks)
         names, cells = {n.name for n in chosen}, {h for n in chosen for h, _ in n.cells}
-        kernels = (kernel_hashes(self.cells[h].text) for h in sorted(cells & set(self.cells)))
+        kernels = (kernel_hashes(self.cells[h].text) for h in cells & self.cells.keys())
         layers = {h for n in chosen for h, _ in n.layers}
         of_name = {h for h, t in self.cells.items() if t.labels.get("network") in names}
         return cells.union(layers, of_name, *kernels)
@@ -127,14 +125,13 @@ def kernel_hashes(text: str) -> tuple[str, ...]:
 def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     """The records of ``target`` in all sources together, failures left out.
 
-    Raises InputError where nothing is left to work on, OnlyNetworks where that is because no cell
-    was measured.
+    Raises InputError where nothing is left, OnlyNetworks where networks are, and no cell.
     """
     grouped: dict[tuple[Kind, str], dict[str, Measurement]] = {}
     spent_s: dict[str, float] = {}
 
     def grouping() -> Iterator[Measurement]:
-        for record in itertools.chain(*(source.measurements(target) for source in sources)):
+        for record in (each for source in sources for each in source.measurements(target)):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
             spent_s[record.id] = 1e-6 * sum(s for v in record.visits for s in v.samples_us)
@@ -147,14 +144,18 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
     measured: dict[str, dict[str, MeasuredCell]] = {"cell": {}, "layer": {}}
     for (kind, signature), records in sorted(grouped.items()):
-        if kind != "network" and signature in texts:
-            cell = _measured_cell(texts[signature], records, spent_s)
-            if cell is not None:
-                measured[kind][signature] = cell
+        us, spread_share = latency_of(records.values())
+        if kind != "network" and signature in texts and us is not None:
+            taken_s = [spent_s[i] for i, r in records.items() if r.latency_us is not None]
+            cost_s = max(statistics.median(taken_s), measuring_cost_s(us))
+            labels = min((r.labels for r in records.values()), key=lambda one: sorted(one.items()))
+            cell = MeasuredCell(texts[signature], us, spread_share, cost_s, labels)
+            measured[kind][signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
-    for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
-        runs = grouped.get(("network", item.signature), {}).values()
+    measured_whole = (b for b in breakdowns.values() if ("network", b.signature) in grouped)
+    for item in sorted(measured_whole, key=lambda b: (b.network, b.id)):
+        runs = grouped["network", item.signature].values()
         us, _ = latency_of(runs)
         if us is not None:
             whole = WholeNetwork(item.network, us, repeats_us(runs), item.cells, item.layers)
@@ -187,23 +188,8 @@ def _what_is_missing(target: Target) -> str:
 
 def latency_of(records: Iterable[Measurement]) -> tuple[float | None, float]:
     """What several records of one thing say together: latency in us (None: it fails), noise."""
-    rows = list(records)
-    if not rows:
-        return None, 0.0
-    known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in rows)
+    known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
     return known.latency_us, known.spread_share
-
-
-def _measured_cell(
-    text: str, records: Mapping[str, Measurement], spent_s: Mapping[str, float]
-) -> MeasuredCell | None:
-    latency_us, spread_share = latency_of(records.values())
-    if latency_us is None:
-        return None
-    spent = statistics.median([spent_s[i] for i, r in records.items() if r.latency_us is not None])
-    cost_s = max(spent, measuring_cost_s(latency_us))
-    labels = min((r.labels for r in records.values()), key=lambda item: sorted(item.items()))
-    return MeasuredCell(text, latency_us, spread_share, cost_s, labels)
 
 
 def repeats_us(records: Iterable[Measurement]) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
-from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.evaluation.metrics import MethodResult, ResultRow, TargetReport
 from hybridlat.evaluation.other_regimes import Regimes, first_met
 from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
@@ -81,8 +81,7 @@ def evaluate_targets(
     """Judge ``targets``: those named, or all that the store or the shipped packs have cells of.
 
     Where none is named, those with the fewest records come first. A target that cannot be judged
-    has one row, with the reason. Deterministic but for ``predict_ms``. Raises InputError where not
-    one target could be judged.
+    has one row, with the reason. Deterministic but for ``predict_ms``. InputError where none can.
     """
     chosen = options or EvaluationOptions()
     for name in chosen.methods:
@@ -146,32 +145,27 @@ class _Judge:
         except OnlyNetworks:
             self.on_message(f"{target}: reading the whole networks of its family")
             regimes = self._regimes(target)  # says why not, before a device is looked for
-            config = self._config(target)
+            config = FitConfig(device_of(target, self.store), target.precision, options.seed)
             report = regimes.evaluate(target, config, options.methods, options.networks)
         else:
             if options.networks is not None:
                 dataset = dataset.only(options.networks)
             refuse_few(dataset)
-            config = self._config(target)
-            report = self._judge(dataset, config)
-        judged = {result.method for result in report.results}
-        left_out = [
-            f"{name} (from {' or '.join(f'{unit}s' for unit in all_baselines.load(name).units)})"
-            for name in options.methods
-            if name not in judged
-        ]
+            config = FitConfig(device_of(target, self.store), target.precision, options.seed)
+            report = evaluate_dataset(dataset, config, options, self.on_message)
+            report = replace(report, results=(*report.results, *self._first_met(dataset)))
+        judged, left_out = {result.method for result in report.results}, list[str]()
+        for name in (name for name in options.methods if name not in judged):
+            units = " or ".join(f"{unit}s" for unit in all_baselines.load(name).units)
+            left_out.append(f"{name} (from {units})")
         if left_out:
             note = f"not judged, as they do not learn from such records: {', '.join(left_out)}"
             report = replace(report, notes=(*report.notes, note))
         return config, report
 
-    def _judge(self, dataset: Dataset, config: FitConfig) -> TargetReport:
-        """All regimes of a target with cells; as first met too, with ten networks elsewhere.
-
-        Elsewhere is another version of its engine, under which they were measured as well.
-        """
-        options, target = self.options, dataset.target
-        report = evaluate_dataset(dataset, config, options, self.on_message)
+    def _first_met(self, dataset: Dataset) -> list[MethodResult]:
+        """Regimes of ten networks that were measured under another version of the engine too."""
+        target = dataset.target
         for other in (there.target for there in TargetData(target, self.store).other_versions):
             sources = [*sources_of(target, self.store), *sources_of(other, self.store)[1:]]
             try:
@@ -181,22 +175,17 @@ class _Judge:
             names = {n.name for n in known.networks}
             if sum(n.name in names for n in dataset.complete_networks) >= LEAST_NETWORKS:
                 self.on_message(f"{target}: as first met, after {other}")
-                results = first_met(dataset, sources, known, options.tolerances)
-                return replace(report, results=(*report.results, *results))
-        return report
-
-    def _config(self, target: Target) -> FitConfig:
-        return FitConfig(device_of(target, self.store), target.precision, self.options.seed)
+                return first_met(dataset, sources, known, self.options.tolerances)
+        return []
 
     def _regimes(self, target: Target) -> Regimes:
-        family = FAMILY_OF.get(target.engine)
+        family, options = FAMILY_OF.get(target.engine), self.options
         known = self.families.get(family)
         if known is None or not any(row.target == target for row in known.records.rows):
             kin = {*self.order, *(s.target for s in self.store.stats() if s.networks)}
             records = family_records(target, kin, lambda t: sources_of(t, self.store))
-            known = self.families[family] = Regimes(
-                records, self.on_message, self.options.draws, self.options.seed
-            )
+            known = Regimes(records, self.on_message, options.draws, options.seed)
+            self.families[family] = known
         return known
 
 

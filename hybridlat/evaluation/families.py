@@ -44,8 +44,7 @@ class MeasuredRow:
 
     ``repeats_us`` are the single figures; ``cells`` and ``layers`` (of the file, unfused; empty
     where they are not recorded) are signature texts with their counts; ``copied_bytes`` is what the
-    network reads and gives out. A suspect row, out of line with its neighbours as its origin
-    says, is neither learned from nor judged.
+    network reads and gives out. A row that its origin calls suspect neither teaches nor counts.
     """
 
     target: Target
@@ -210,8 +209,7 @@ def family_records(
     """The whole networks of ``target`` and of those of ``kin`` that it shares its family with.
 
     Kin without a data sheet of its device, or without usable networks, is left out and named in
-    ``missing``. Raises InputError where the target itself has no law to be judged by, or no
-    networks.
+    ``missing``. InputError where the target itself has no networks, or no law to be judged by.
     """
     family = FAMILY_OF.get(target.engine)
     if family is None:

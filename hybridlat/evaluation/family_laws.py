@@ -110,22 +110,17 @@ class HeldOutLaws:
 
     @cached_property
     def held_out(self) -> dict[str, list[HeldOut]]:
-        jobs = [
-            (regime, draw, int(number))
-            for regime, drawn in self.folds.items()
-            for draw, folds in enumerate(drawn)
-            for number in np.unique(folds)
-        ]
-        answers = dict(zip(jobs, self.each(self._fold, jobs), strict=True))
+        drawn = [(r, n, folds) for r, each in self.folds.items() for n, folds in enumerate(each)]
+        jobs = [(r, n, int(number)) for r, n, folds in drawn for number in np.unique(folds)]
+        answers = iter([*self.each(self._fold, jobs)])
         made: dict[str, list[HeldOut]] = {regime: [] for regime in self.folds}
-        for regime, drawn in self.folds.items():
-            for draw, folds in enumerate(drawn):
-                of_rows, numbers = np.full(len(folds), None), np.unique(folds).tolist()
-                for number in numbers:
-                    of_rows[folds == number] = answers[regime, draw, number]
-                each_row = of_rows.tolist()
-                calibrations = {n: self.calibration(folds != n, each_row) for n in numbers}
-                made[regime].append(HeldOut(folds, each_row, calibrations))
+        for regime, _, folds in drawn:
+            of_rows, numbers = np.full(len(folds), None), np.unique(folds).tolist()
+            for number in numbers:
+                of_rows[folds == number] = next(answers)
+            each_row = of_rows.tolist()
+            calibrations = {n: self.calibration(folds != n, each_row) for n in numbers}
+            made[regime].append(HeldOut(folds, each_row, calibrations))
         return made
 
     def _fold(self, job: Fold) -> Answers:
@@ -162,12 +157,11 @@ class HeldOutLaws:
 
     def errors(self, answers: Answers) -> Array:
         """(log-errors, standard deviations) of every row; NaN where there is no answer."""
-        rows = zip(self.records.rows, answers, strict=True)
-        pairs = [
-            (math.log(row.latency_us / one.median_us), one.log_sd) if one else (math.nan, math.nan)
-            for row, one in rows
-        ]
-        return np.array(pairs).T
+        pairs = np.full((2, len(answers)), math.nan)
+        for i, (row, one) in enumerate(zip(self.records.rows, answers, strict=True)):
+            if one is not None:
+                pairs[:, i] = math.log(row.latency_us / one.median_us), one.log_sd
+        return pairs
 
     def calibration(self, known: NDArray[np.bool_], held_out: Answers) -> Calibration:
         """Intervals as they are served, by the errors of ``known`` rows.
@@ -195,14 +189,12 @@ class HeldOutLaws:
         self, regime: str, places: Sequence[int], confidence: float
     ) -> list[list[Prediction]]:
         """The rows at ``places`` in every draw of a regime of folds that there is."""
-        rows = self.records.rows
-        return [
-            [
-                interval(rows[i], of.answers[i], of.calibrations[int(of.folds[i])], confidence)
-                for i in places
-            ]
-            for of in self.held_out[regime]
-        ]
+
+        def shown(of: HeldOut, place: int) -> Prediction:
+            calibration = of.calibrations[int(of.folds[place])]
+            return interval(self.records.rows[place], of.answers[place], calibration, confidence)
+
+        return [[shown(of, place) for place in places] for of in self.held_out[regime]]
 
     def held_share(self, regime: str, places: Sequence[int]) -> float:
         """The part of rows with over 90 % of their time in kernels that training held, by draw."""

@@ -138,8 +138,7 @@ def markdown(rows: Sequence[ResultRow]) -> str:
 def tables(rows: Sequence[ResultRow], columns: int = 0) -> list[Table]:
     """A table for each target that was judged; its title has the noise floor.
 
-    Of the main regimes, hybridlat beside its rivals; with ``columns``, so many figures of every
-    regime and method.
+    Of the main regimes, hybridlat beside its rivals; with ``columns``, so many of all figures.
     """
     made = []
     for target, own, floor in by_target(rows):

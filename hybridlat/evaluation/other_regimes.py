@@ -29,19 +29,13 @@ from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
 from hybridlat.estimate.network_estimate import belief_of
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 from hybridlat.estimate.predict.source import measuring_cost_s
+from hybridlat.evaluation import metrics
 from hybridlat.evaluation.baseline_runs import Contest, Judged, Split, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import even_folds
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.families import Parts
 from hybridlat.evaluation.family_laws import HeldOutLaws, interval
-from hybridlat.evaluation.metrics import (
-    OWN,
-    MethodResult,
-    Prediction,
-    TargetReport,
-    levels,
-    noise_floor,
-)
+from hybridlat.evaluation.metrics import OWN, MethodResult, Prediction, TargetReport
 from hybridlat.evaluation.twins import TWIN_SHARE
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.fit import FitConfig
@@ -77,7 +71,8 @@ class Regimes(HeldOutLaws):
             MethodResult(regime, OWN, self.unseen(regime, places, config.confidence))
             for regime in self.held_out
         ]
-        results += self.zero_shot(places, config.confidence)
+        zero_shot = self._zero_shot(places, config.confidence)
+        results += zero_shot
         contests = self._contests(places, config.seed)
         others = evaluate_baselines(target, baselines, contests, config, self.on_message)
         results += [replace(result, predict_ms=None) for result in others]  # nor is ours timed
@@ -86,11 +81,11 @@ class Regimes(HeldOutLaws):
             target=target,
             data_hash=records.data_hash,
             results=tuple(results),
-            noise_floor=noise_floor([row.repeats_us for row in rows]),
+            noise_floor=metrics.noise_floor([row.repeats_us for row in rows]),
             networks=len(rows),
             cells=len({text for row in rows for text, _ in row.cells}),
-            calibration={r: levels(partial(of_all_draws, r)) for r in self.held_out},
-            notes=tuple(self._notes(target, places, results)),
+            calibration={r: metrics.levels(partial(of_all_draws, r)) for r in self.held_out},
+            notes=tuple(self._notes(target, places, bool(zero_shot))),
         )
 
     def places(self, target: Target, networks: Sequence[str] | None = None) -> list[int]:
@@ -106,7 +101,7 @@ class Regimes(HeldOutLaws):
             )
         return own
 
-    def zero_shot(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
+    def _zero_shot(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
         """The rows of one target by the law of other devices; none where there are no others."""
         rows = self.records.rows
         device = rows[places[0]].target.device
@@ -124,8 +119,7 @@ class Regimes(HeldOutLaws):
         truth = np.array([row.latency_us for row in rows])
         names = tuple(row.architecture for row in rows)
         networks = [
-            Judged(row.name, row.latency_us, ((i, 1),), len(row.cells))
-            for i, row in enumerate(rows)
+            Judged(r.name, r.latency_us, ((i, 1),), len(r.cells)) for i, r in enumerate(rows)
         ]
         splits = []
         for regime, drawn in self.folds.items():
@@ -145,9 +139,7 @@ class Regimes(HeldOutLaws):
                 contests[unit] = Contest(problem, np.zeros(len(rows)), networks, splits)
         return contests
 
-    def _notes(
-        self, target: Target, places: Sequence[int], results: Sequence[MethodResult]
-    ) -> Iterator[str]:
+    def _notes(self, target: Target, places: Sequence[int], is_zero_shot: bool) -> Iterator[str]:
         records = self.records
         yield from records.missing
         own = [row for row in records.rows if row.target == target]
@@ -167,7 +159,7 @@ class Regimes(HeldOutLaws):
                 f"together; {self.held_share('unseen', places):.0%} of the networks still spend "
                 f"over {TWIN_SHARE:.0%} of their time in kernels that training has seen"
             )
-        if not any(result.regime == "zero_shot" for result in results):
+        if not is_zero_shot:
             yield (
                 "zero_shot is not judged: the store has no networks of another device of the "
                 f"family {records.family}"
@@ -192,8 +184,8 @@ def first_met(
     def answer(
         data: TargetData, network: WholeNetwork, tolerance: float | None, all_cells: bool
     ) -> Prediction:
-        whole, cells = hashes[network.name], [h for h, _ in network.cells]
-        costs_s: dict[str, float] = {}
+        whole, costs_s = hashes[network.name], dict[str, float]()
+        texts = {h: here.cells[h].text for h, _ in network.cells}
 
         def measure(signatures: Sequence[str], with_whole: bool) -> None:
             costs_s.update({h: here.cells[h].cost_s for h in signatures})
@@ -203,27 +195,20 @@ def first_met(
             data.refresh()
 
         if all_cells:
-            known = data.known(cells)
-            measure([h for h in cells if h not in known], False)
+            known = data.known(texts)
+            measure([h for h in texts if h not in known], False)
         uses = [CellUse(h, (), (CellPlace(0, (), ()),) * count) for h, count in network.cells]
         none = cast(Any, None)  # what is believed needs no file
-        texts = {h: here.cells[h].text for h in cells}
         partition = Partition(tuple(uses), (), 1, "records", hash=whole, texts=texts)
         measuring = None if tolerance is None else measure
         belief = belief_of(Request(none, partition, none, tolerance or 1, 0.9, measuring), data)
-        interval, shown = belief.interval, belief.composition.shown_ratio
-        low_us, high_us = interval.interval_us
-        complete = belief.exact is not None or belief.posterior.complete
-        return Prediction(
-            network.name,
-            network.latency_us,
-            interval.latency_us / shown if complete else math.nan,
-            (low_us / shown, high_us / shown) if complete else None,
-            belief.posterior.measured_share,
-            sum(costs_s.values()),
-            len(cells),
-            len(costs_s),
-        )
+        us, bounds, shown = math.nan, None, belief.composition.shown_ratio
+        if belief.exact is not None or belief.posterior.complete:
+            low_us, high_us = belief.interval.interval_us
+            us, bounds = belief.interval.latency_us / shown, (low_us / shown, high_us / shown)
+        spent = sum(costs_s.values()), len(network.cells), len(costs_s)
+        known_share = belief.posterior.measured_share
+        return Prediction(network.name, network.latency_us, us, bounds, known_share, *spent)
 
     def play(
         regime: str, method: str, tolerance: float | None, all_cells: bool = False
@@ -234,9 +219,8 @@ def first_met(
                 store.add_breakdowns(source.breakdowns(there.target))
             store.add_signatures({h: cell.text for h, cell in here.cells.items()})
             data, began = TargetData(here.target, store, models=()), time.perf_counter()
-            predictions = [
-                answer(data, networks[n], tolerance, all_cells) for n in even_folds(networks)
-            ]
+            ordered = [networks[name] for name in even_folds(networks)]
+            predictions = [answer(data, network, tolerance, all_cells) for network in ordered]
         each_ms = 1e3 * (time.perf_counter() - began) / max(len(predictions), 1)
         return MethodResult(regime, method, [predictions], each_ms)
 

@@ -25,28 +25,11 @@ from hybridlat.estimate.calibration import (
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.predict.source import CellLatency, stated
+from hybridlat.evaluation import cross_fitting, metrics
 from hybridlat.evaluation.baseline_runs import Contest, Judged, Split, evaluate_baselines
-from hybridlat.evaluation.cross_fitting import (
-    FOLDS,
-    CrossFitted,
-    Places,
-    at_once,
-    cross_fit,
-    even_folds,
-    prediction_in,
-    simulate_gate,
-    states,
-)
+from hybridlat.evaluation.cross_fitting import FOLDS, CrossFitted, Places, at_once
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell
-from hybridlat.evaluation.metrics import (
-    OWN,
-    Levels,
-    MethodResult,
-    Prediction,
-    TargetReport,
-    levels,
-    noise_floor,
-)
+from hybridlat.evaluation.metrics import OWN, MethodResult, Prediction, TargetReport
 from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
@@ -58,8 +41,8 @@ _SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2
 LARGEST_SHARE = 0.8
 _MEASURED = "measured"
-Known = dict[str, ErrorPosterior]
-"""What is known of the cells of each network, by its name."""
+_Known = tuple[HeldOutNetwork, Composition, dict[str, ErrorPosterior]]
+"""A network, the constants that have not seen it, and what each regime knows of its cells."""
 
 
 def evaluate_networks(
@@ -71,25 +54,22 @@ def evaluate_networks(
 ) -> TargetReport:
     """Every network of the records judged once, by a model and constants that have not seen it."""
     networks = dataset.complete_networks
-    on_message(
-        f"{dataset.target}: fitting {FOLDS} models, {len(networks)} networks held out in turn"
-    )
-    fold_of = even_folds(n.name for n in networks)
-    fitted = cross_fit(dataset, networks, config, fold_of, (), on_message)
+    in_turn = f"{len(networks)} networks held out in turn"
+    on_message(f"{dataset.target}: fitting {FOLDS} models, {in_turn}")
+    fold_of = cross_fitting.even_folds(n.name for n in networks)
+    fitted = cross_fitting.cross_fit(dataset, networks, config, fold_of, (), on_message)
     folds = [[fitted.held_out[n.name] for n in members] for members in fitted.folds.values()]
     others = ([n for fold in folds if fold is not mine for n in fold] for mine in folds)
     compositions = at_once(fit_composition, ((each, config.confidence) for each in others))
-    of_folds = zip(folds, compositions, strict=True)
-    pairs = [(network, made) for members, made in of_folds for network in members]
-    gates = {f"gated@{t * 100:g}%": t for t in tolerances}
-    known: dict[str, Known] = {regime: {} for regime in (_MEASURED, "unseen", *gates, _GATED)}
-    for network, composition in pairs:
-        each = states(network, composition, gates)
-        count = cells_at(_GATED_SHARE, len(network.cells))
-        each[_GATED] = measure_greedily(each["unseen"], network, count)
-        for regime, posterior in each.items():
-            known[regime][network.name] = posterior
-    answers = {r: partial(_predictions, pairs, of, gates.get(r)) for r, of in known.items()}
+    gates, known = {f"gated@{t * 100:g}%": t for t in tolerances}, list[_Known]()
+    for fold, composition in zip(folds, compositions, strict=True):
+        for network in fold:
+            by_regime = cross_fitting.states(network, composition, gates)
+            count = cells_at(_GATED_SHARE, len(network.cells))
+            by_regime[_GATED] = measure_greedily(by_regime["unseen"], network, count)
+            known.append((network, composition, by_regime))
+    regimes = (_MEASURED, "unseen", *gates, _GATED)
+    answers = {r: partial(_predictions, known, r, gates.get(r)) for r in regimes}
     results = [
         MethodResult(regime, OWN, [answer(config.confidence)], fitted.predict_ms)
         for regime, answer in answers.items()
@@ -104,10 +84,10 @@ def evaluate_networks(
         target=dataset.target,
         data_hash=dataset.data_hash,
         results=tuple(results),
-        noise_floor=noise_floor([n.repeats_us for n in networks]),
+        noise_floor=metrics.noise_floor([n.repeats_us for n in networks]),
         networks=len(networks),
         cells=len(dataset.cells),
-        calibration={regime: levels(answer) for regime, answer in answers.items()},
+        calibration={regime: metrics.levels(answer) for regime, answer in answers.items()},
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
         cell_errors=_cell_errors(fitted.held_out.values()),
     )
@@ -125,7 +105,7 @@ def _cell_errors(networks: Iterable[HeldOutNetwork]) -> dict[str, list[float]]:
 
 
 def _contest(
-    dataset: Dataset, fitted: CrossFitted, unit: Unit, known: Mapping[str, Known], config: FitConfig
+    dataset: Dataset, fitted: CrossFitted, unit: Unit, known: Sequence[_Known], config: FitConfig
 ) -> Contest:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
     records, groups = dataset.cells, dataset.groups()
@@ -134,6 +114,7 @@ def _contest(
         groups = {h: layer.labels.get("network", h) for h, layer in records.items()}
     problem, costs_s = _problem(records, groups)
     position = {h: i for i, h in enumerate(sorted(records))}
+    states_of = {network.name: by_regime for network, _, by_regime in known}
     networks: list[Judged] = []
     splits: list[Split] = []
     for fold, members in fitted.folds.items():
@@ -144,11 +125,12 @@ def _contest(
                 indexed = tuple((position[h], count) for h, count in parts)
                 networks.append(Judged(member.name, member.latency_us, indexed, len(parts)))
         mine = range(first, len(networks))
+        of_gate = mine if unit == "cell" else ()
         forbidden = dataset.forbidden(members)
         train = np.array([i for h, i in position.items() if h not in forbidden], np.intp)
         regimes = {
-            regime: {i: tuple(of[networks[i].name].measured) for i in mine if unit == "cell"}
-            for regime, of in known.items()
+            regime: {i: tuple(states_of[networks[i].name][regime].measured) for i in of_gate}
+            for regime in known[0][2]
             if regime != _MEASURED
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
@@ -169,18 +151,15 @@ def _problem(
 
 
 def _predictions(
-    pairs: Sequence[tuple[HeldOutNetwork, Composition]],
-    known: Known,
-    tolerance: float | None,
-    confidence: float,
+    known: Sequence[_Known], regime: str, tolerance: float | None, confidence: float
 ) -> list[Prediction]:
     """At a confidence, in a state of knowledge; with a ``tolerance`` the gate gets there anew."""
     predictions = []
-    for network, composition in pairs:
-        other, posterior = composition.at(confidence), known[network.name]
+    for network, composition, by_regime in known:
+        other, posterior = composition.at(confidence), by_regime[regime]
         if tolerance is not None and confidence != composition.confidence:
-            posterior = simulate_gate(network, other, tolerance)
-        predictions.append(prediction_in(network, other, posterior))
+            posterior = cross_fitting.simulate_gate(network, other, tolerance)
+        predictions.append(cross_fitting.prediction_in(network, other, posterior))
     return predictions
 
 
@@ -198,7 +177,7 @@ def evaluate_cells(
     sizes = [n for n in _SIZES if n < largest] + [largest]
     draws = [(size, seed) for size in sizes for seed in seeds]
     answers = at_once(_trial, ((problem, replace(config, seed=seed), size) for size, seed in draws))
-    calibration, results, splits = dict[str, Levels](), list[MethodResult](), list[Split]()
+    calibration, results, splits = dict[str, metrics.Levels](), list[MethodResult](), list[Split]()
     gated: list[list[Prediction]] = []
     for size in sizes:
         regime, trials, spent_s = f"cells@{size}", list[list[Prediction]](), list[float]()
@@ -223,7 +202,7 @@ def evaluate_cells(
             splits.append(Split(train, test, measured, seed, seed, model))
         predict_ms = 1e3 * float(np.mean(spent_s))
         results.append(MethodResult(regime, OWN, trials, predict_ms, per_cell=True))
-        calibration[regime] = levels(partial(_cell_predictions, cells))
+        calibration[regime] = metrics.levels(partial(_cell_predictions, cells))
     results.append(MethodResult(_GATED, OWN, gated, predict_ms, per_cell=True))
     next(answers, None)
     cells_of = enumerate(zip(hashes, truth, strict=True))

@@ -43,24 +43,20 @@ class SharedKernels:
     def __init__(self, rows: Sequence[Observation]) -> None:
         from scipy import sparse
 
-        number: dict[bytes, int] = {}
-        place: dict[int, int] = {}
-        self.networks: list[str] = []
-        columns, shares, starts = [], [], [0]
+        number, distinct = dict[bytes, int](), dict[int, Observation]()
         for row in rows:
-            kernels = row.kernels
-            if id(kernels) in place:
-                continue
-            place[id(kernels)] = len(self.networks)
-            self.networks.append(row.architecture)
+            distinct.setdefault(id(row.kernels), row)
+        self.networks = [row.architecture for row in distinct.values()]
+        columns, shares, starts = [], [], [0]
+        for kernels in (row.kernels for row in distinct.values()):
             own = kernels.classes < HOST  # what all networks have says nothing
             texts = np.column_stack([kernels.descriptors[own][:, _GEOMETRY], kernels.classes[own]])
             base_us = (kernels.counts * kernels.base_us)[own]
             columns += [number.setdefault(text.tobytes(), len(number)) for text in texts]
             shares += (base_us / base_us.sum()).tolist()
             starts.append(len(columns))
-        shape = len(self.networks), len(number)
-        self._shares = sparse.csr_array((shares, columns, starts), shape)
+        self._shares = sparse.csr_array((shares, columns, starts), (len(distinct), len(number)))
+        place = {key: position for position, key in enumerate(distinct)}
         self._place = np.array([place[id(row.kernels)] for row in rows], np.intp)
 
     def twins(self) -> Twins:
