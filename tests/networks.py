@@ -7,7 +7,7 @@ from pathlib import Path
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network
-from hybridlat.graph.normal import local_form
+from hybridlat.onnx_io import local_form
 
 ROOT = Path(__file__).resolve().parents[1]
 NETS = ROOT / "data" / "nets"

@@ -1,49 +1,13 @@
-"""The parts of a network's normal form that lie with one operator; see ``forms``."""
+"""A network while its normal form is written; see ``forms``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import WHOLE, Sizes, plain_version
-
-_USUAL = {"output_padding": 0, "dilations": 1, "strides": 1, "pads": 0}
-"""Sizes of windows that say nothing where all of them are this."""
-_WINDOWS = {"auto_pad": "NOTSET", "group": 1} | dict.fromkeys(
-    ("ceil_mode", "storage_order", "count_include_pad"), 0
-)
-_OF_WINDOWS = frozenset({"Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
-"""Operators with these defaults, outside ONNX's own domain too, where no schema states them."""
-_DROPPED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), ("kernel_shape",)),
-    "BatchNormalization": ("epsilon", "momentum", "spatial"),
-    "Dropout": ("seed",),
-    "Cast": ("saturate", "round_mode"),
-}
-"""What shapes say as well, and what no engine's time hangs on."""
-
-
-def local_form(node: Node) -> Node:
-    """An operator's own part of the normal form: its version, and attributes that decide something.
-
-    Those at the defaults that its operator set states are left out already.
-    """
-    dropped, inputs = _DROPPED.get(node.op, ()), node.inputs
-    kept = [(name, value) for name, value in node.attributes if name not in dropped]
-    attributes = tuple([pair for pair in kept if not _says_nothing(node.op, *pair)])
-    while inputs and not inputs[-1]:
-        inputs = inputs[:-1]
-    is_own = not node.domain
-    version = plain_version(node.op, node.version, dict(attributes)) if is_own else node.version
-    return replace(node, attributes=attributes, version=version, inputs=inputs)
-
-
-def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
-    if isinstance(value, tuple):
-        return name in _USUAL and set(value) <= {_USUAL[name]}
-    return op in _OF_WINDOWS and _WINDOWS.get(name) == value
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.operators import WHOLE, Sizes
 
 
 class Computed(Exception):

@@ -8,10 +8,10 @@ from hybridlat.engines.ort import lowering as engine
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Network
-from hybridlat.graph.operators import SET, plain_version
+from hybridlat.graph.operators import SET
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
-from hybridlat.onnx_io import load, nodes, read_network, to_onnx
+from hybridlat.onnx_io import load, nodes, plain_version, read_network, to_onnx
 from hybridlat.onnx_io import read as reading
 from hybridlat.schema.target import Target
 from tests.engines.texts import model_of

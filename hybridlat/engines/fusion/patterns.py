@@ -7,17 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
+from hybridlat import onnx_io
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import (
-    SET,
-    Blocks,
-    Sizes,
-    joined,
-    named,
-    plain_version,
-    turned,
-    turns_between,
-)
+from hybridlat.graph.operators import SET, Blocks, Sizes, joined, named, turned, turns_between
 
 
 class Match:
@@ -55,7 +47,7 @@ class Match:
         names = [f"{made}/{place}" for place in range(len(constants))]
         self.constants.update(zip(names, constants, strict=True))
         self.types[made] = self.net.types[self.made]._replace(shape=tuple(shape))
-        version, inputs = plain_version(op, SET, attributes), (*read, *names)
+        version, inputs = onnx_io.plain_version(op, SET, attributes), (*read, *names)
         name, written = self.members[-1].name, tuple(attributes.items())
         self.nodes.append(Node(name, op, inputs, (made,), written, version=version))
         self._added = made

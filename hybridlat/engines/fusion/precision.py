@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hybridlat import onnx_io
 from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Writing, local_form
+from hybridlat.graph.normal import Writing
 from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
@@ -86,7 +87,8 @@ def _apart(network: Network) -> Rewritten:
             real, rounded = f"{made}/real", node.inputs[scale : scale + 2]
             types[real] = types[made]._replace(dtype="float32")
             stated = tuple([a for a in node.attributes if a[0] not in _OWN and a not in _USUAL])
-            nodes.append(local_form(Node(node.name, op, tuple(read), (real,), stated, version=SET)))
+            plain = Node(node.name, op, tuple(read), (real,), stated, version=SET)
+            nodes.append(onnx_io.local_form(plain))
             origins.append((position,))
             node = Node(node.name, "QuantizeLinear", (real, *rounded), (made,), version=13)
         nodes.append(node)
