@@ -84,9 +84,7 @@ class OnnxFile:
 
     def inputs(self, batch: int | None = None, shapes: Shapes | None = None) -> Shapes:
         """The shapes of the network's inputs, every size bound; NetworkError as ``network``."""
-        from hybridlat.onnx_io import read
-
-        inputs = read.bound(self.parsed, batch, shapes or {}).inputs
+        inputs = self.parsed.bound(batch, shapes or {}).inputs
         return {name: type_.shape for name, type_ in inputs.items()}
 
 

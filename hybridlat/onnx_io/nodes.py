@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, TensorProto
@@ -18,6 +18,7 @@ from hybridlat.graph.operators import QUANTISERS, is_quantised
 from hybridlat.onnx_io.facts import bias_origin, simplified
 from hybridlat.onnx_io.values import (
     MOST_BYTES,
+    NARROW,
     Known,
     Value,
     attributes_of,
@@ -30,8 +31,6 @@ MOST_NODES = 32_768
 MOST_TENSORS = 8192
 _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
 _PADDINGS = (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID")
-_NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
-NARROW = frozenset(map(TensorProto.DataType.Value, _NARROW))
 
 
 def domain_of(domain: str) -> str:
@@ -144,19 +143,19 @@ def node_of(read: FileNode, opset: int) -> Node:
     return local_form(node)
 
 
-def unique_names(nodes: Sequence[NodeProto]) -> list[str]:
-    """The names of operators; those that are missing or repeated get one with a number."""
-    names = [node.name for node in nodes]
+def read_nodes(protos: Sequence[NodeProto]) -> tuple[FileNode, ...]:
+    """The operators of a graph; those whose name is missing or repeated get one with a number."""
+    names = [proto.name for proto in protos]
     counts = Counter(names if len({*names, ""}) <= len(names) else ())
     taken = {name for name, count in counts.items() if count == 1 and name}
     for position, name in enumerate(names if counts else ()):
         if not name or counts[name] > 1:
-            name = f"{name or nodes[position].op_type}_{position}"
+            name = f"{name or protos[position].op_type}_{position}"
             while name in taken:
                 name += "_"
             taken.add(name)
             names[position] = name
-    return names
+    return tuple(map(read_node, protos, names))
 
 
 def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]:
@@ -219,14 +218,22 @@ Branch = tuple[list[FileNode], dict[str, Value]]
 """Operators and constants."""
 
 
-def is_if(node: FileNode) -> bool:
-    """Whether an operator runs one of two branches."""
-    return node.op == "If" and not node.domain
+def with_branches(nodes: Iterable[FileNode]) -> tuple[FileNode, ...]:
+    """The operators, and behind them those of the branches that may be taken."""
+    every = [*nodes]
+    for node in every:  # they grow: a branch may hold branches
+        for name in BRANCHES if _is_if(node) else ():
+            every += branch(node, name)[0]
+    return tuple(every)
+
+
+def _is_if(node: FileNode) -> bool:
+    return node.has_graph and node.op == "If" and not node.domain
 
 
 def taken(node: FileNode, known: Mapping[str, Known]) -> Branch | None:
     """The branch that an If takes whatever the data; None where they decide, or for no If."""
-    condition = known.get(node.inputs[0]) if is_if(node) and node.inputs else None
+    condition = known.get(node.inputs[0]) if _is_if(node) and node.inputs else None
     array = condition.array if isinstance(condition, Value) else None
     return None if array is None or array.size != 1 else branch(node, BRANCHES[bool(array.any())])
 

@@ -13,26 +13,18 @@ from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import topological_order
+from hybridlat.graph.network import Shapes, topological_order
+from hybridlat.graph.operators import LEARNED
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line
-from hybridlat.onnx_io.nodes import (
-    BRANCHES,
-    NARROW,
-    FileNode,
-    branch,
-    check_text,
-    is_if,
-    read_node,
-    read_tensor,
-    unique_names,
-)
-from hybridlat.onnx_io.shapes import opsets_of, written_sizes
-from hybridlat.onnx_io.values import SIZES, Value, data_type, dense, schema_of
+from hybridlat.onnx_io.nodes import FileNode, check_text, read_nodes, read_tensor, with_branches
+from hybridlat.onnx_io.shapes import Frame, bound, opsets_of, written_sizes
+from hybridlat.onnx_io.values import NARROW, SIZES, Value, data_type, dense, schema_of
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
+_WEIGHTED = LEARNED.difference(("MatMul", "Einsum"))  # what these read may be data
 
 
 @dataclass(frozen=True)
@@ -62,6 +54,12 @@ class Parsed:
         """The inputs that have no value in the file."""
         return [info for info in self.frame.graph.input if info.name not in self.tensors]
 
+    def bound(self, batch: int | None, shapes: Shapes) -> Frame:
+        """The frame with every size bound; NetworkError says what is wrong or missing."""
+        # What operators read as weights has no batch.
+        weights = {n for node in self.nodes if node.op in _WEIGHTED for n in node.inputs[1:]}
+        return bound(self.frame.graph, self.fed, opsets_of(self.frame), batch, shapes, weights)
+
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
         return {info.name: tuple(written_sizes(info)) for info in self.fed}
@@ -69,11 +67,7 @@ class Parsed:
     @cached_property
     def every_node(self) -> tuple[FileNode, ...]:
         """The operators, and behind them those of the branches that may be taken."""
-        nodes = list(self.nodes)
-        for node in nodes:  # they grow: a branch may hold branches
-            for name in BRANCHES if node.has_graph and is_if(node) else ():
-                nodes += branch(node, name)[0]
-        return tuple(nodes)
+        return with_branches(self.nodes)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -135,7 +129,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    nodes = tuple(map(read_node, graph.node, unique_names(graph.node)))
+    nodes = read_nodes(graph.node)
     _validate(model, nodes)
     stored = [*graph.initializer, *map(dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)

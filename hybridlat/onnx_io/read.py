@@ -18,37 +18,20 @@ from onnx.defs import onnx_opset_version
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
-from hybridlat.graph.operators import LEARNED, is_number
+from hybridlat.graph.operators import is_number
 from hybridlat.onnx_io.checks import Misfit, check_network, refusal
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
 from hybridlat.onnx_io.nodes import FileNode, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
-from hybridlat.onnx_io.shapes import (
-    engine_types,
-    input_types,
-    model_of,
-    opsets_of,
-    runtime_types,
-    symbols_of,
-    types_of,
-)
+from hybridlat.onnx_io.shapes import Frame, opsets_of, runtime_types, types_of
 from hybridlat.onnx_io.values import Known, Value, constant_of, schema_of, type_of
-from hybridlat.onnx_io.walk import (
-    DATA_DEPENDENT,
-    Frame,
-    OutOfOrder,
-    Walk,
-    leave_out,
-    remember,
-    walk,
-)
+from hybridlat.onnx_io.walk import DATA_DEPENDENT, OutOfOrder, Walk, walk
 from hybridlat.onnx_io.write import make_hole, with_hole
 
 MAX_WEIGHT_BYTES = 1 << 37
 MOST_COPIED_BYTES = 1 << 29
 _PAGE_BYTES = 1 << 16  # each weight starts on one
-_WEIGHTED = LEARNED.difference(("MatMul", "Einsum"))  # what these read may be data
 _log = logging.getLogger(__name__)
 
 
@@ -103,7 +86,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     """The network with every size bound; NetworkError says what is wrong or missing."""
-    frame = bound(parsed, batch, shapes)
+    frame = parsed.bound(batch, shapes)
     rebinding = _rebinding(parsed, frame)
     try:
         network = _network(parsed, name, frame, batch, rebinding)
@@ -176,11 +159,11 @@ def _network(
     is_open = None in way.known.values()
     if is_open:
         # Sizes may depend on no data though something before them does.
-        model = model_of([node.proto() for node in way.kept], way.known, frame.opsets)
+        model = way.model
         with contextlib.suppress(NetworkError):
             model, _ = inferred(model)
         way = way.again(types_of((*model.graph.output, *model.graph.value_info)))
-        leave_out(way)
+        way.leave_out()
     flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
         why = "is not read step by step: export it unrolled, or as LSTM, GRU or RNN"
@@ -189,7 +172,7 @@ def _network(
         raise NetworkError(f"its control flow ({flow[0].op} {flow[0].name!r}) {why}")
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
-        types = engine_types([n.proto() for n in way.kept], way.known, frame.opsets)
+        types = way.engine_types()
         way = way.again(types)
         if objections and (not types or way.open):
             raise refusal(objections[0])
@@ -200,24 +183,8 @@ def _network(
         check_network(network, batch)
     if network.weight_bytes > MAX_WEIGHT_BYTES:
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
-    remember(way.fresh)
+    way.remember()
     return network
-
-
-def bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
-    """The inputs with every size bound; NetworkError says what is wrong or missing."""
-    model = parsed.frame
-    infos = parsed.fed
-    sizes = {name: tuple(shape) for name, shape in shapes.items()}
-    if unknown := sorted(set(sizes) - {info.name for info in infos}):
-        known = ", ".join(repr(info.name) for info in infos)
-        raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
-    # What operators read as weights has no batch.
-    weights = {n for node in parsed.nodes if node.op in _WEIGHTED for n in node.inputs[1:]}
-    inputs = input_types(infos, batch, sizes, weights)
-    outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
-    symbols = symbols_of(infos, {name: type_.shape for name, type_ in inputs.items()})
-    return Frame(opsets_of(model), inputs, outputs, types_of(model.graph.value_info, symbols))
 
 
 def _assembled(label: str, way: Walk) -> Network:

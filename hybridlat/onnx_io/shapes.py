@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import TensorType, pixels_of
+from hybridlat.graph.network import Shapes, TensorType, pixels_of
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import domain_of, reads
 from hybridlat.onnx_io.values import NUMPY_NAMES, Known, Value, data_type, dtype_name, type_of
 
-_log = logging.getLogger(__name__)
 _OPEN = (None, 0, -1)
 Opsets = tuple[tuple[str, int], ...]
 
@@ -25,20 +24,36 @@ def opsets_of(model: ModelProto) -> Opsets:
     return tuple({domain_of(o.domain): o.version for o in model.opset_import}.items())
 
 
-def input_types(
-    infos: Sequence[ValueInfoProto],
-    batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    weights: Container[str],
-) -> dict[str, TensorType]:
-    """Types of a file's inputs; a symbolic first size that nothing binds is 1.
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a file says besides operators and constants; ``stated`` are types of foreign results."""
 
-    A size that has a name is the same wherever that stands. ``batch`` is that of the inputs whose
-    first size is open; where none is, of those that have the first size of the data, the first
-    input of the highest rank. ``weights`` keep what the file says. NetworkError for a batch
-    that shapes contradict.
+    opsets: Opsets
+    inputs: Mapping[str, TensorType]
+    outputs: tuple[str, ...]
+    stated: Mapping[str, TensorType]
+
+
+def bound(
+    graph: GraphProto,
+    infos: Sequence[ValueInfoProto],
+    opsets: Opsets,
+    batch: int | None,
+    shapes: Shapes,
+    weights: Container[str],
+) -> Frame:
+    """The frame with every size of the inputs (``infos``) bound; NetworkError: what is wrong.
+
+    A symbolic first size that nothing binds is 1. A size that has a name is the same wherever that
+    stands. ``batch`` is that of the inputs whose first size is open; where none is, of those that
+    have the first size of the data, the first input of the highest rank. ``weights`` keep what the
+    file says.
     """
-    symbols = symbols_of(infos, shapes)
+    shapes = {name: tuple(shape) for name, shape in shapes.items()}
+    if unknown := sorted(shapes.keys() - {info.name for info in infos}):
+        known = ", ".join(repr(info.name) for info in infos)
+        raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
+    symbols = _symbols(infos, shapes)
     written = {info.name: written_sizes(info, symbols) for info in infos}
     data = {n: sizes for n, sizes in written.items() if sizes and n not in weights}
     fixed = data[max(data, key=lambda name: len(data[name]))][0] if data else None
@@ -56,12 +71,12 @@ def input_types(
         own, others = ("x".join(map(str, sizes)) for sizes in (shape, shape[1:]))
         fix = f"leave one of them out, or write --shape {main}:Nx{others} (-1 in Python)"
         raise NetworkError(f"the batch {batch} contradicts the shape {own} of {main!r}: {fix}")
-    return types
+    outputs = tuple(dict.fromkeys(info.name for info in graph.output))
+    symbols = _symbols(infos, {name: type_.shape for name, type_ in types.items()})
+    return Frame(opsets, types, outputs, types_of(graph.value_info, symbols))
 
 
-def symbols_of(
-    infos: Iterable[ValueInfoProto], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, int]:
+def _symbols(infos: Sequence[ValueInfoProto], shapes: Shapes) -> dict[str, int]:
     """The sizes that go by a name, by the shapes of the tensors that have them."""
     each = [(_names(info), shapes.get(info.name, ())) for info in infos]
     pairs = [zip(names, shape, strict=True) for names, shape in each if len(names) == len(shape)]
@@ -144,27 +159,6 @@ def written_sizes(
     """The sizes of a tensor as a graph states them, None for those that are not numbers."""
     dims = info.type.tensor_type.shape.dim
     return [d.dim_value if d.HasField("dim_value") else symbols.get(d.dim_param) for d in dims]
-
-
-def engine_types(
-    nodes: Sequence[NodeProto], known: Mapping[str, Known], opsets: Opsets
-) -> dict[str, TensorType]:
-    """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
-
-    The engine writes a tensor of unknown rank like a scalar. A scalar counts where its operator,
-    one that onnx does not know, reads nothing else.
-    """
-    typed = {name: type_of(value) for name, value in known.items()}
-    scalars = {name for name, type_ in typed.items() if type_ is not None and not type_.shape}
-    for node in nodes:
-        if node.domain and scalars.issuperset(node.input):
-            scalars.update(node.output)
-    try:
-        types = runtime_types(model_of(nodes, with_fed_weights(known), opsets).SerializeToString())
-        return {name: type_ for name, type_ in types.items() if type_.shape or name in scalars}
-    except NetworkError as error:
-        _log.debug("%s", error)
-        return {}
 
 
 def with_fed_weights(known: Mapping[str, Known]) -> dict[str, Known]:

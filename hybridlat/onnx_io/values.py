@@ -19,6 +19,8 @@ from hybridlat.graph.operators import SET, SMALL_ELEMENTS, WHOLE, named
 
 _PLAIN = [getattr(AttributeProto, f"{k}{s}") for k in ("INT", "FLOAT", "STRING") for s in ("", "S")]
 _DATA = ("raw", "float", "int32", "int64", "double", "uint64")
+_NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
+NARROW = frozenset(map(TensorProto.DataType.Value, _NARROW))
 NUMPY_NAMES = {"float": "float32", "double": "float64"}
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""

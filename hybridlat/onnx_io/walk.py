@@ -6,11 +6,12 @@ those of a search space share most of their operators.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from onnx import helper
+from onnx import ModelProto, helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
@@ -19,8 +20,8 @@ from hybridlat.onnx_io.infer import results_of, rounded
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
 from hybridlat.onnx_io.rebind import Rebinding
-from hybridlat.onnx_io.shapes import Opsets, model_of, with_fed_weights
-from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
+from hybridlat.onnx_io.shapes import Frame, Opsets, model_of, runtime_types, with_fed_weights
+from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type, type_of
 
 DATA_DEPENDENT = named("NonZero NonMaxSuppression Unique Compress")
 """The sizes of their results depend on the data."""
@@ -30,23 +31,7 @@ Outcome = tuple[bool, tuple[Known, ...]]
 """Whether the operator is folded, and its results."""
 remembered: dict[Key, Outcome] = {}
 MOST_REMEMBERED = 100_000
-
-
-def remember(fresh: Mapping[Key, Outcome]) -> None:
-    """Keep what operators of a network make, once that is known to be right."""
-    if len(remembered) > MOST_REMEMBERED:
-        remembered.clear()
-    remembered.update(fresh)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What a file says besides operators and constants; ``stated`` are types of foreign results."""
-
-    opsets: Opsets
-    inputs: Mapping[str, TensorType]
-    outputs: tuple[str, ...]
-    stated: Mapping[str, TensorType]
+_log = logging.getLogger(__name__)
 
 
 class OutOfOrder(NetworkError):
@@ -78,6 +63,17 @@ class Walk:
         """Whether an operator that is kept makes a tensor of unknown type."""
         return any(self.known[o] is None for node in self.kept for o in node.outputs if o)
 
+    @property
+    def model(self) -> ModelProto:
+        """What is kept, with all results as outputs."""
+        return model_of([node.proto() for node in self.kept], self.known, self.frame.opsets)
+
+    def remember(self) -> None:
+        """Keep what operators make, once that is known to be right."""
+        if len(remembered) > MOST_REMEMBERED:
+            remembered.clear()
+        remembered.update(self.fresh)
+
     def again(self, types: Mapping[str, TensorType]) -> Walk:
         """The way through what is kept, with these types of what is unknown here."""
         made = {out for node in self.kept for out in node.outputs}
@@ -87,6 +83,57 @@ class Walk:
         outside = self.inputs, self.outputs, self.left_out
         way.folded, (way.inputs, way.outputs, way.left_out) = folded, outside
         return way
+
+    def engine_types(self) -> dict[str, TensorType]:
+        """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
+
+        The engine writes a tensor of unknown rank like a scalar. A scalar counts where its
+        operator, one that onnx does not know, reads nothing else.
+        """
+        typed = {name: type_of(value) for name, value in self.known.items()}
+        scalars = {name for name, type_ in typed.items() if type_ is not None and not type_.shape}
+        for node in self.kept:
+            if node.domain and scalars.issuperset(node.inputs):
+                scalars.update(node.outputs)
+        fed = replace(self, known=with_fed_weights(self.known))
+        try:
+            types = runtime_types(fed.model.SerializeToString())
+        except NetworkError as error:
+            _log.debug("%s", error)
+            return {}
+        return {name: type_ for name, type_ in types.items() if type_.shape or name in scalars}
+
+    def leave_out(self) -> None:
+        """Take out the operators whose sizes depend on data, and all of unknown sizes behind them.
+
+        Control flow and arithmetic with a few numbers behind them go as well. The rest has as
+        inputs what it reads of those that went, and as outputs what those read. Nothing happens
+        where nothing else would stay.
+        """
+        known, gone = self.known, dict[str, str]()
+        unknown, lost, read_by_gone = set[str](), set[str](), list[str]()
+        kept = []
+        for node in self.kept:
+            results = {out: known[out] for out in node.outputs if out}
+            starts = not node.domain and node.op in DATA_DEPENDENT and None in results.values()
+            read = {name for name in node.reads if isinstance(known.get(name), TensorType)}
+            types = [type_ for type_ in results.values() if isinstance(type_, TensorType)]
+            is_small = all(type_.elements <= SMALL_ELEMENTS for type_ in types)
+            follows = bool(lost & read) and (node.has_graph or (lost >= read and is_small))
+            if starts or follows or unknown.intersection(node.reads):
+                gone[node.name] = node.op
+                read_by_gone += node.reads
+                lost.update(results)
+                unknown.update(out for out, type_ in results.items() if type_ is None)
+            else:
+                kept.append(node)
+        made = {out for node in kept for out in node.outputs if out}
+        ends = [name for name in self.outputs if name not in lost]
+        ends += [name for name in read_by_gone if name in made]
+        if gone and not made.isdisjoint(ends):
+            fed = dict.fromkeys([r for node in kept for r in node.reads if r in lost])
+            self.kept, self.inputs = kept, self.inputs + tuple(fed)
+            self.outputs, self.left_out = tuple(dict.fromkeys(ends)), tuple(gone.items())
 
 
 def walk(
@@ -162,37 +209,6 @@ def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, Tensor
     if is_known and is_light and not objection and not any(stated):
         way.fresh[key] = outcome
     return outcome
-
-
-def leave_out(way: Walk) -> None:
-    """Take out the operators whose sizes depend on data, and all whose sizes then are not known.
-
-    Control flow and arithmetic with a few numbers behind them go as well. The rest has as inputs
-    what it reads of those that went, and as outputs what those read. Nothing happens where nothing
-    else would stay.
-    """
-    known, gone = way.known, {}
-    unknown: set[str] = set()
-    lost: set[str] = set()
-    for node in way.kept:
-        results = {out: known[out] for out in node.outputs if out}
-        starts = not node.domain and node.op in DATA_DEPENDENT and None in results.values()
-        read = {name for name in node.reads if isinstance(known.get(name), TensorType)}
-        types = [type_ for type_ in results.values() if isinstance(type_, TensorType)]
-        is_small = all(type_.elements <= SMALL_ELEMENTS for type_ in types)
-        follows = bool(lost & read) and (node.has_graph or (lost >= read and is_small))
-        if starts or follows or unknown.intersection(node.reads):
-            gone[node.name] = node
-            lost.update(results)
-            unknown.update(out for out, type_ in results.items() if type_ is None)
-    kept = [node for node in way.kept if node.name not in gone]
-    made = {out for node in kept for out in node.outputs if out}
-    ends = dict.fromkeys([name for name in way.outputs if name not in lost])
-    ends |= dict.fromkeys([r for node in gone.values() for r in node.reads if r in made])
-    if gone and not made.isdisjoint(ends):
-        fed = dict.fromkeys([r for node in kept for r in node.reads if r in lost])
-        way.kept, way.inputs, way.outputs = kept, way.inputs + tuple(fed), tuple(ends)
-        way.left_out = tuple([(name, node.op) for name, node in gone.items()])
 
 
 def _tried(node: FileNode, known: Mapping[str, Known], opsets: Opsets) -> tuple[TensorType, ...]:
