@@ -16,8 +16,7 @@ from hybridlat.evaluation.metrics import Prediction, score
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs

@@ -20,8 +20,7 @@ from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import outline, sign, sign_part
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import outline, read, sign, sign_part
 from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema.files import decode_or_none

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybridlat.estimate.partition import CellPlace, Partition
-from hybridlat.graph import signature_reading
+from hybridlat.graph import signature
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import View, geometry
@@ -97,7 +97,7 @@ def common_path(paths: Sequence[str]) -> str:
 @lru_cache(maxsize=4096)
 def _kernels(text: str) -> tuple[Kernel, ...]:
     """The kernels of a signature, without labels and work."""
-    network = signature_reading.read(text)
+    network = signature.read(text)
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))

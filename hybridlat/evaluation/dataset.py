@@ -17,8 +17,7 @@ from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of
 from hybridlat.estimate.lookup.models import model_folders, read_card
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.predict.source import measuring_cost_s
-from hybridlat.graph.signature import sign_part
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign_part
 from hybridlat.model.family.shipped import family_heads
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target

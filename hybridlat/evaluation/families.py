@@ -22,7 +22,7 @@ from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.lookup.whole_networks import rules_of
 from hybridlat.evaluation.dataset import latency_of, repeats_us
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read
 from hybridlat.model.family.embedding import embedding_of
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction

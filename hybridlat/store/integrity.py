@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hybridlat.errors import StoreError
-from hybridlat.graph import signature_reading
-from hybridlat.graph.signature import hash_of
+from hybridlat.graph.signature import hash_of, read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
@@ -56,7 +55,7 @@ class _Check:
         if hash_of(text) != hash_:
             self.note(f"signature {hash_}", f"the text hashes to {hash_of(text)}")
         try:
-            signature_reading.read(text)
+            read(text)
         except ValueError as error:
             self.note(f"signature {hash_}", f"the text cannot be read: {error}")
 

@@ -8,8 +8,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import FORMS
 from hybridlat.engines.fusion.patterns import Rewritten
 from hybridlat.graph.network import Network, Node, TensorType
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted

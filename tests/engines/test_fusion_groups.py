@@ -10,8 +10,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted, assert_whole

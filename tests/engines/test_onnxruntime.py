@@ -15,8 +15,7 @@ from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted

@@ -18,8 +18,7 @@ from hybridlat.evaluation.family_laws import TIMES_EACH
 from hybridlat.evaluation.leaderboard import tables
 from hybridlat.evaluation.metrics import score
 from hybridlat.evaluation.other_regimes import Regimes
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.model import baselines
 from hybridlat.model.conformal import ELSEWHERE
 from hybridlat.model.family.model import interval_us

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.signature import hash_of, sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import hash_of, read, sign
 from hybridlat.store import importers
 from hybridlat.store.importers import ImportedRecords
 

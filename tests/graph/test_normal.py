@@ -9,8 +9,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import SET
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import load, nodes, plain_version, read_network, to_onnx
 from hybridlat.onnx_io import read as reading
 from hybridlat.schema.target import Target

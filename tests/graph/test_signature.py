@@ -12,11 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hybridlat.graph.symmetry as symmetry
-from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import LEARNED, STRUCTURAL, decides, is_number
-from hybridlat.graph.signature import hash_of, outline, sign, sign_in_order, sign_part
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import (
+    hash_of,
+    outline,
+    read,
+    sign,
+    sign_in_order,
+    sign_part,
+    text_outline,
+)
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered
 
@@ -53,7 +59,7 @@ def test_the_text_is_lossless(network: Network) -> None:
     signature = sign(network)
     assert sign(read(signature.text)) == signature
     assert hash_of(signature.text) == signature.hash
-    assert signature_reading.outline(signature.text) == outline(network)
+    assert text_outline(signature.text) == outline(network)
 
 
 @given(st.data())

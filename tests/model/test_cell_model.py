@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.errors import InputError, StoreError
 from hybridlat.graph.network import Network, Node, TensorType
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.model.applicability_domain import fit_domain
 from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel
 from hybridlat.model.fit import FitConfig, fit_model, make_folds

@@ -15,8 +15,7 @@ from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.engines import device_sheets
 from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
+from hybridlat.graph.signature import read, sign
 from hybridlat.model import features, geometry
 from tests.strategies import networks
 

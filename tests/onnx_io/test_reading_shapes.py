@@ -9,9 +9,8 @@ import hybridlat.onnx_io.isolation as isolation
 import hybridlat.onnx_io.walk as walk
 from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
-from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network, TensorType
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.schema.target import Target
@@ -202,4 +201,4 @@ def test_a_zero_point_of_few_bits_is_a_whole_number(dtype: str) -> None:
     made.graph.initializer.append(onnx.helper.make_tensor("z", type_, [], [0]))
     text = sign(read_network(made)).text
     assert f"{dtype.lower()}:)" in text  # a zero point is no part of what is computed
-    assert sign(signature_reading.read(text)).text == text
+    assert sign(read(text)).text == text

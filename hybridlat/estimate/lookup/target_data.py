@@ -21,7 +21,7 @@ from hybridlat.estimate.lookup.models import model_folders
 from hybridlat.estimate.lookup.named_target import recorded
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import outline
+from hybridlat.graph.signature import text_outline as outline
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.model_files import user_models_folder
 from hybridlat.schema.files import all_readable, decode_or_none
