@@ -11,7 +11,7 @@ from hybridlat.graph.work import FAMILY_OF
 
 Sizes = tuple[int, ...]
 _FAMILIES = ("conv", "matmul", "pool", "pointwise", "reduce", "move", "other")
-KINDS = {name: i for i, name in enumerate(_FAMILIES)}
+KINDS = {name: number for number, name in enumerate(_FAMILIES)}
 """Family of an operator and its number.
 
 conv and matmul contract (FLOP = 2·M·N·K), pool reads a window per output, pointwise does a few
@@ -25,20 +25,19 @@ def named(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_KIND_OF = {op: KINDS[family] for op, family in FAMILY_OF.items()}
 _WEIGHT_PLACE = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}
 _WHOLE_NUMBERS = named(
     "ConvInteger MatMulInteger MatMulIntegerToFloat QGemm DynamicQuantizeMatMul NhwcMaxPool"
 )
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+VIEWS = named("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 """Operators that give out the bytes that they read, in another shape at most."""
-_CHEAP = frozenset({"LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
+_CHEAP = named("LeakyRelu Clip PRelu ThresholdedRelu")
 
 
 @lru_cache(maxsize=4096)
 def kind_of(qualified_op: str) -> int:
     """Number of the family of an operator, whatever its domain; ``other`` where unknown."""
-    return _KIND_OF.get(qualified_op.rpartition("::")[2], KINDS["other"])
+    return KINDS[FAMILY_OF.get(qualified_op.rpartition("::")[2], "other")]
 
 
 def contracts(qualified_op: str) -> bool:
@@ -72,13 +71,12 @@ def activation_class(name: str) -> int:
 SMALL_ELEMENTS = 16
 WHOLE = named("int64 int32 bool uint8 int8 int16 uint16 uint32 uint64 int4 uint4 int2 uint2")
 """Types of whole numbers."""
-COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
+COMMUTES = named("Add Mul Sum Min Max")
 """Operators that read their operands in any order."""
-_SIZES = frozenset({"int64", "int32", "bool"})
+SIZES = named("int64 int32 bool")
+"""Types of indices and sizes."""
 # Float operands that say what is computed: bounds, scales, an exponent.
-STRUCTURAL = frozenset({"Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand"})
-_BOUNDS = frozenset({"Min", "Max"})
-"""A bound where they have one number."""
+STRUCTURAL = named("Resize Upsample Pad Clip Pow Range Expand")
 # A single float given to these is a parameter that was learned, not part of the computation.
 LEARNED = named(
     "Conv ConvTranspose Gemm MatMul PRelu BatchNormalization InstanceNormalization "
@@ -95,8 +93,9 @@ def decides(op: str, place: int, type_: TensorType) -> bool:
     without its domain; ``place`` counts its inputs from 0.
     """
     if type_.dtype in WHOLE:
-        return type_.dtype in _SIZES and not (op in _STORED or is_quantised(op))
-    return is_number(op, type_) and (op in _BOUNDS or (op in STRUCTURAL and place > 0))
+        return type_.dtype in SIZES and not (op in _STORED or is_quantised(op))
+    is_bound = op in ("Min", "Max") or (op in STRUCTURAL and place > 0)
+    return is_bound and is_number(op, type_)
 
 
 @lru_cache(maxsize=16_384)

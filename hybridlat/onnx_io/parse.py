@@ -14,13 +14,13 @@ from onnx.shape_inference import InferenceError
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Shapes, topological_order
-from hybridlat.graph.operators import LEARNED
+from hybridlat.graph.operators import LEARNED, SIZES
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line
 from hybridlat.onnx_io.nodes import FileNode, check_text, read_nodes, read_tensor, with_branches
 from hybridlat.onnx_io.shapes import Frame, bound, opsets_of, written_sizes
-from hybridlat.onnx_io.values import NARROW, SIZES, Value, data_type, dense, schema_of
+from hybridlat.onnx_io.values import NARROW, Value, data_type, dense, dtype_name, schema_of
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
@@ -146,7 +146,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     elsewhere = {
         tensor.name: place.value
         for tensor in stored
-        if tensor.data_location == TensorProto.EXTERNAL and tensor.data_type in SIZES
+        if tensor.data_location == TensorProto.EXTERNAL and dtype_name(tensor.data_type) in SIZES
         for place in tensor.external_data
         if place.key == "location"
     }

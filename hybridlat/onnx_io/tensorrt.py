@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from collections import Counter
 from dataclasses import replace
 
 from onnx import TensorProto
@@ -23,9 +24,8 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import SET
 from hybridlat.onnx_io.values import since_version
-from hybridlat.onnx_io.write import build, external_weight
+from hybridlat.onnx_io.write import external_weight, to_onnx
 
-NEWEST = SET
 # Activations that came later, step by step: what each reads and makes, from x to y.
 _STEPS = {
     "Gelu": (("Div", "x root", "a"), ("Erf", "a", "b"), ("Add", "b one", "c"), ("Mul", "x c", "d"),
@@ -41,8 +41,7 @@ _NUMBERS["slope"] = (2 / math.pi) ** 0.5
 BLOCK = 65521
 # TensorRT tells weights apart by where they start: no two of one model may start at one place.
 _APART_BYTES = 256
-_SUFFIX = {"float32": "f32", "float16": "f16"}
-_ITEM = {"f32": ("f", 4), "f16": ("e", 2)}
+_KINDS = {"float32": "f32", "float16": "f16"}
 _POSITIVE_INPUTS = {"BatchNormalization": (1, 4)} | dict.fromkeys(
     ("InstanceNormalization", "LayerNormalization", "GroupNormalization"), (1,)
 )
@@ -51,18 +50,17 @@ _MATRIX_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 def readable(network: Network) -> Network:
     """The network in set 17; MeasurementError where it cannot be written so."""
-    types, constants = dict(network.types), dict(network.constants)
-    nodes: list[Node] = []
+    types, constants, nodes = {**network.types}, {**network.constants}, list[Node]()
     for node in network.nodes:
-        if node.domain or node.version <= NEWEST:
+        if node.domain or node.version <= SET:
             nodes.append(node)
         elif _form(node) in _STEPS:
-            nodes.extend(_written_out(node, types, constants))
+            nodes += _written_out(node, types, constants)
         else:
             raise MeasurementError(
                 f"{node.op} {node.name!r} of operator set {node.version} cannot be written in set "
-                f"{NEWEST}, the newest that all of TensorRT reads: export it with opset_version="
-                f"{NEWEST}, as plain operators"
+                f"{SET}, the newest that all of TensorRT reads: export it with opset_version="
+                f"{SET}, as plain operators"
             )
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 
@@ -71,9 +69,8 @@ def _written_out(
     node: Node, types: dict[str, TensorType], constants: dict[str, Constant]
 ) -> list[Node]:
     """The operator as several, as exporters write it for older sets."""
-    x, y = node.inputs[0], node.outputs[0]
-    names = {"x": x, "y": y}
-    nodes = []
+    y, nodes = node.outputs[0], []
+    names = {"x": node.inputs[0], "y": y}
     for i, (op, operands, result) in enumerate(_STEPS[_form(node)]):
         read = operands.split()
         for name in set(read).intersection(_NUMBERS):
@@ -81,9 +78,8 @@ def _written_out(
             constants[names[name]] = Constant(TensorType(types[y].dtype, ()), (_NUMBERS[name],))
         names[result] = out = y if result == "y" else f"{y}/{result}"
         types[out] = types[y]
-        version = since_version(op, "", NEWEST)
-        inputs = tuple([names[name] for name in read])
-        nodes.append(Node(f"{node.name or y}/{i}", op, inputs, (out,), version=version))
+        name, inputs = f"{node.name or y}/{i}", tuple([names[name] for name in read])
+        nodes.append(Node(name, op, inputs, (out,), version=since_version(op, "", SET)))
     return nodes
 
 
@@ -95,20 +91,18 @@ def prepare(network: Network) -> tuple[bytes, dict[str, int]]:
     """A model whose weights lie in noise files, and the bytes that each file must have."""
     network = readable(network)
     sizes: dict[str, int] = {}
-    uses: dict[str, int] = {}
+    uses = Counter[str]()
 
     def external(name: str, type_: TensorType) -> TensorProto | None:
-        kind = _SUFFIX.get(type_.dtype)
-        if kind is None:
+        if type_.dtype not in _KINDS:
             return None
-        file = f"{kind}_{_noise_class(network, name, type_.shape)}.bin"
-        size = _ITEM[kind][1] * type_.elements
-        offset = uses.get(file, 0) * _APART_BYTES
-        uses[file] = uses.get(file, 0) + 1
-        sizes[file] = max(sizes.get(file, 0), offset + size)
+        file = f"{_KINDS[type_.dtype]}_{_noise_class(network, name, type_.shape)}.bin"
+        offset = uses[file] * _APART_BYTES
+        uses[file] += 1
+        sizes[file] = max(sizes.get(file, 0), offset + type_.bytes)
         return external_weight(name, type_, file, offset)
 
-    return bytes(build(network, None, external=external).SerializeToString()), sizes
+    return to_onnx(network, None, external), sizes
 
 
 def block(name: str) -> bytes:
@@ -122,7 +116,7 @@ def block(name: str) -> bytes:
     else:
         width = 2.0 ** -int(noise[1:]) * math.sqrt(3.0) if noise[0] == "w" else 0.02
         values = [(2.0 * v - 1.0) * width for v in values]
-    return struct.pack(f"<{BLOCK}{_ITEM[kind][0]}", *values)
+    return struct.pack(f"<{BLOCK}{'f' if kind == 'f32' else 'e'}", *values)
 
 
 def _noise_class(network: Network, weight: str, shape: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, nump
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, Node, TensorType
-from hybridlat.graph.operators import SET, SMALL_ELEMENTS, WHOLE, named
+from hybridlat.graph.operators import SET, SIZES, SMALL_ELEMENTS, WHOLE, named
 
 _PLAIN = [getattr(AttributeProto, f"{k}{s}") for k in ("INT", "FLOAT", "STRING") for s in ("", "S")]
 _DATA = ("raw", "float", "int32", "int64", "double", "uint64")
@@ -24,18 +24,18 @@ NARROW = frozenset(map(TensorProto.DataType.Value, _NARROW))
 NUMPY_NAMES = {"float": "float32", "double": "float64"}
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
-SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
+_MOST_SIZES = 65_536
 
 
 @functools.cache
 def dtype_name(data_type: int) -> str:
     """``float32`` for TensorProto.FLOAT and so on; NetworkError for an undefined type."""
+    if not data_type:
+        raise NetworkError("a tensor has no element type")
     try:
         name = str(TensorProto.DataType.Name(data_type)).lower()
     except ValueError:
         raise NetworkError(f"{data_type} is not a tensor type of ONNX") from None
-    if name == "undefined":
-        raise NetworkError("a tensor has no element type")
     return NUMPY_NAMES.get(name, name)
 
 
@@ -63,7 +63,7 @@ class Value(NamedTuple):
         if min(type_.shape, default=0) < 0:
             size = f"a negative size: {type_}"
             raise NetworkError(f"the constant {tensor.name!r} has {size}; export it again")
-        most = _MOST_SIZES if tensor.data_type in SIZES else SMALL_ELEMENTS
+        most = _MOST_SIZES if type_.dtype in SIZES else SMALL_ELEMENTS
         lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
         if type_.elements <= most and tensor.data_location != TensorProto.EXTERNAL:
             lean.CopyFrom(tensor)
@@ -118,13 +118,11 @@ def type_of(known: Known) -> TensorType | None:
 
 def constant_of(value: Value, keep_float: bool) -> Constant:
     """The constant as networks have it: values where they decide what is computed."""
-    dtype, is_float = value.type.dtype, value.type.dtype not in WHOLE
-    quantised = not is_float and dtype not in ("int64", "int32", "bool")
-    is_weight = (is_float and not keep_float) or (quantised and value.type.elements > 1)
-    array = None if is_weight else value.array
+    dtype, number = value.type.dtype, int if value.type.dtype in WHOLE else float
+    is_kept = keep_float if number is float else dtype in SIZES or value.type.elements <= 1
+    array = value.array if is_kept else None
     if array is None:
         return _weight(value.type)
-    number = float if is_float else int
     return Constant(value.type, tuple(map(number, array.reshape(-1))))
 
 

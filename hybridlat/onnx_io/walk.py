@@ -79,9 +79,8 @@ class Walk:
         made = {out for node in self.kept for out in node.outputs}
         known = {name: value for name, value in self.known.items() if name not in made}
         way = walk(self.kept, known, self.frame, types)
-        folded = [*self.folded, *way.folded]
-        outside = self.inputs, self.outputs, self.left_out
-        way.folded, (way.inputs, way.outputs, way.left_out) = folded, outside
+        way.folded[:0] = self.folded
+        way.inputs, way.outputs, way.left_out = self.inputs, self.outputs, self.left_out
         return way
 
     def engine_types(self) -> dict[str, TensorType]:
@@ -146,13 +145,13 @@ def walk(
     """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
     way = Walk(frame, known, tuple(frame.inputs), frame.outputs, has_other_types=engine is not None)
     elsewhere = {**frame.stated, **(engine or {})}
-    known[""] = _LEFT_OUT
+    known[""] = TensorType("", ())  # an input that is left out
     opsets, kept, folded, value_of = frame.opsets, way.kept, way.folded, known.get
     waiting = list(reversed(nodes))
     while waiting:
         node = waiting.pop()
         if node.has_graph and (inner := taken(node, known)):
-            way.folded.append(node.name)
+            folded.append(node.name)
             known.update(inner[1])
             waiting += reversed(inner[0])
             continue
@@ -180,10 +179,6 @@ def walk(
         raise OutOfOrder(f"the output {missing[0]!r} is made by no operator: export it again")
     del known[""]
     return way
-
-
-_LEFT_OUT = TensorType("", ())
-_TEXT = {"object": "string"}
 
 
 def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, TensorType]) -> Outcome:
@@ -220,6 +215,6 @@ def _tried(node: FileNode, known: Mapping[str, Known], opsets: Opsets) -> tuple[
             feeds[name] = (np.dtype(dtype).name, type_.shape)
     model = model_of([node.proto()], fed, opsets).SerializeToString()
     answer = ask("onnxruntime", model, "", "", 1, feeds)
-    first, second = answer.get("made") or ((), ()) if answer else ((), ())
-    types = [TensorType(_TEXT.get(dtype, dtype), tuple(shape)) for dtype, shape in first]
+    first, second = (answer and answer.get("made")) or ((), ())
+    types = [TensorType(dtype.replace("object", "string"), tuple(shape)) for dtype, shape in first]
     return tuple(types) if first == second else ()

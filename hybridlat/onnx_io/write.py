@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnx.external_data_helper import set_external_data
+from onnx import NodeProto, TensorProto, external_data_helper, helper, numpy_helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import ITEM_BYTES, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import QUANTISERS, SET, SMALL_ELEMENTS, WHOLE, is_quantised
+from hybridlat.graph.operators import QUANTISERS, SET, SIZES, SMALL_ELEMENTS, WHOLE, is_quantised
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
@@ -33,26 +32,10 @@ _TYPES_SINCE = {"bfloat16": 22, "float4e2m1": 23, "int2": 25, "uint2": 25}
 _TYPES_SINCE |= dict.fromkeys(("int16", "uint16", "int4", "uint4"), 21)
 _TYPES_SINCE |= dict.fromkeys([dtype for dtype in ITEM_BYTES if dtype.startswith("float8")], 19)
 """The set in which convolutions and quantisation came to know an element type."""
-_ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
-_SCALES = ("float32", "float16", "bfloat16")
+_SCALES = dict.fromkeys(("float32", "float16", "bfloat16"), WEIGHT_SCALE)
+_ZERO_POINTS = dict.fromkeys(("int8", "uint8", "int16", "uint16", "int4", "uint4"), 0)
 # Operators, and which of their inputs must be positive: a variance, a divisor.
 _POSITIVE = {"BatchNormalization": 4, "Div": 1, "Sqrt": 0, "Log": 0, "Pow": 0}
-
-
-def to_onnx(network: Network, seed: int | None) -> bytes:
-    """The network, cell or kernel as a model file.
-
-    ``seed`` None leaves weights out (ConstantOfShape nodes make them); a number fills them with
-    random values of a scale that keeps activations finite and clear of denormals. Raises
-    NetworkError when the weights do not fit into one file.
-    """
-    if seed is not None and network.weight_bytes > MAX_INLINE_BYTES:
-        raise NetworkError(
-            f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
-            "2 GB of one ONNX file"
-        )
-    data: bytes = build(network, seed).SerializeToString()
-    return data
 
 
 def with_hole(network: Network, hole: Path) -> bytes:
@@ -65,7 +48,7 @@ def with_hole(network: Network, hole: Path) -> bytes:
         sizes.append(type_.bytes)
         return external_weight(name, type_, hole.name, 0)
 
-    data: bytes = build(network, 1, external).SerializeToString()
+    data = to_onnx(network, 1, external)
     make_hole(hole, max(sizes))
     return data
 
@@ -80,7 +63,7 @@ def external_weight(name: str, type_: TensorType, file: str, offset: int) -> Ten
     """A weight whose values lie in a file beside the model's."""
     weight = TensorProto(name=name, data_type=data_type(type_.dtype), dims=type_.shape)
     weight.raw_data = b""  # the helper asks for it
-    set_external_data(weight, file, offset, type_.bytes)
+    external_data_helper.set_external_data(weight, file, offset, type_.bytes)
     weight.ClearField("raw_data")
     return weight
 
@@ -90,18 +73,29 @@ def zeros(type_: TensorType) -> NDArray[Any]:
     return np.zeros(type_.shape, _dtype(type_))
 
 
-def build(
+def to_onnx(
     network: Network,
     seed: int | None,
     external: Callable[[str, TensorType], TensorProto | None] | None = None,
-) -> ModelProto:
-    """See ``to_onnx``; ``external`` makes weights that lie elsewhere, None where one does not."""
+) -> bytes:
+    """The network, cell or kernel as a model file.
+
+    ``seed`` None leaves weights out (ConstantOfShape nodes make them); a number fills them with
+    random values of a scale that keeps activations finite and clear of denormals. ``external``
+    makes weights that lie elsewhere, None where one does not. Raises NetworkError when the weights
+    do not fit into one file.
+    """
+    if seed is not None and external is None and network.weight_bytes > MAX_INLINE_BYTES:
+        raise NetworkError(
+            f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
+            "2 GB of one ONNX file"
+        )
     opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
     opset = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
-    every = {type_.dtype for type_ in network.types.values()}
-    every.update([constant.type.dtype for constant in network.constants.values()])
+    constant_types = [constant.type for constant in network.constants.values()]
+    every = {type_.dtype for type_ in (*network.types.values(), *constant_types)}
     scales = {network.type_of(n.inputs[1]).dtype for n in network.nodes if n.op in QUANTISERS}
     opset = max([opset, *[_TYPES_SINCE.get(dtype, 1) for dtype in every]])
     opsets[""] = opset = max(opset, 19 if "float16" in scales else 1)
@@ -148,7 +142,8 @@ def build(
         nodes, network.name or "network", inputs, outputs, [*tensors, *weights], value_info=others
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    return helper.make_model(graph, opset_imports=imports, producer_name="hybridlat", ir_version=8)
+    parts = {"opset_imports": imports, "producer_name": "hybridlat", "ir_version": 8}
+    return bytes(helper.make_model(graph, **parts).SerializeToString())
 
 
 @functools.lru_cache(maxsize=65536)
@@ -204,7 +199,7 @@ def random_array(type_: TensorType, seed: int) -> NDArray[Any]:
 def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any]:
     """Seeded values: matrices and filters scaled by sqrt(2 / fan-in), so that nothing fades."""
     if type_.dtype in WHOLE:
-        if type_.dtype in ("int64", "int32", "bool"):
+        if type_.dtype in SIZES:
             return zeros(type_)
         drawn = np.random.default_rng(seed).integers(0, 100, size=type_.shape)
         return drawn.astype(_dtype(type_))
