@@ -156,11 +156,9 @@ def _stored_in(name: str, makers: Mapping[str, FileNode], types: Mapping[str, in
     """The precision from which a tensor was just dequantised; none for one of 16 bits or more."""
     for _ in range(_LONGEST_CHAIN):
         node = makers.get(name)
-        if node is None or not node.inputs:
-            return ""
+        if node is None or not node.inputs or node.op not in (*_KEEP_TYPE, "DequantizeLinear"):
+            break
         name, zero = node.inputs[0], "".join(node.inputs[2:3])
         if node.op == "DequantizeLinear":
             return _STORED.get(types.get(name) or types.get(zero, 0), "")
-        if node.op not in _KEEP_TYPE:
-            return ""
     return ""

@@ -19,11 +19,8 @@ _FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
 _OWN_BIAS = re.compile(r"(.*[./])?bias$")
 # Dynamo's result of a call with several, such as a norm: no convolution has one of its own.
 _NORM_RESULT = re.compile(r"getitem(_\d+)?$")
-
-
 # onnxslim names the weight after the product that it folds, and keeps the operator's own name.
 _SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
-
 # onnxsim names weights anew that it changes, and leaves a norm that the exporter folded.
 _CHANGED = re.compile(r"_v_\d+$")
 
@@ -43,10 +40,9 @@ def simplified(inputs: Sequence[str], outputs: Sequence[str]) -> str:
     is_named = weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
     if is_named or weight.endswith("_weight_fused"):
         return "scaled"
-    changed = [_CHANGED.match(name) is not None for name in inputs[1:]]
-    return {(True,): "changed", (True, True): "changed", (True, False): "without bias"}.get(
-        (*changed,), ""
-    )
+    changed = tuple([_CHANGED.match(name) is not None for name in inputs[1:]])
+    words = {(True,): "changed", (True, True): "changed", (True, False): "without bias"}
+    return words.get(changed, "")
 
 
 @dataclass(frozen=True)

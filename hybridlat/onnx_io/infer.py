@@ -67,23 +67,21 @@ def results_of(
     proto.attribute.extend([usual[name] for name in left_out])
     if node.op in POOLS:  # since set 22 no window starts behind the data, as in ONNX Runtime
         opsets = (("", min(22, onnx.defs.onnx_opset_version())),)
-    model, objection = inferred(
-        model_of([proto], dict(zip(node.inputs, inputs, strict=True)), opsets), proto
-    )
+    known = dict(zip(node.inputs, inputs, strict=True))
+    model, objection = inferred(model_of([proto], known, opsets), proto)
     if objection:
         objection = f"{node.op} {node.name!r}: {objection}"
         _log.debug("strict inference objects: %s", objection)
-    known = types_of((*model.graph.output, *model.graph.value_info))
-    types = [known.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
+    results = types_of((*model.graph.output, *model.graph.value_info))
+    types = [results.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
     operands = [type_.shape for each in inputs if (type_ := type_of(each))]
     if node.op == "Einsum" and types[0] and len(operands) == len(inputs) and not objection:
         (equation,) = [attribute.s.decode() for attribute in proto.attribute]
         types = [TensorType(types[0].dtype, einsum_shape(equation, operands))]
     if node.op in _FURTHER:
         types[1:] = [type_ or type_of(inputs[_FURTHER[node.op]]) for type_ in types[1:]]
-    if all(
-        t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o
-    ):
+    made = [type_ for out, type_ in zip(node.outputs, types, strict=True) if out]
+    if all(type_ and min(type_.shape, default=1) == 0 for type_ in made):
         return tuple([t and Value.of_type(t) for t in types]), objection  # nothing is all of it
     return fold_node(proto, inputs, types, opsets) or tuple(types), objection
 
@@ -172,16 +170,15 @@ def fold_node(
     known = all(a is not None for name, a in zip(node.input, arrays, strict=True) if name)
     if node.op_type == "ConstantOfShape" and arrays[0] is not None:
         return (_constant_of_shape(node, arrays[0]),)
-    named = [type_ for out, type_ in zip(node.output, types, strict=True) if out]
-    if known and _is_cheap(node.op_type, sources, named):
+    made = [type_ for out, type_ in zip(node.output, types, strict=True) if out]
+    if known and _is_cheap(node.op_type, sources, made):
         result = _evaluate(node, inputs, opsets)
-        if result is not None:
+        # Sizes and indices are nothing without their values: the engine folds it.
+        if result is not None or any(type_ and type_.dtype in WHOLE for type_ in made):
             return result
-        if any(type_ is not None and type_.dtype in WHOLE for type_ in named):
-            return None  # sizes and indices are nothing without their values: the engine folds it
-    if None in named or any(type_ and min(type_.shape, default=0) < 0 for type_ in named):
+    if None in made or any(type_ and min(type_.shape, default=0) < 0 for type_ in made):
         return None
-    return tuple(None if type_ is None else Value.of_type(type_) for type_ in types)
+    return tuple([type_ and Value.of_type(type_) for type_ in types])
 
 
 def _is_cheap(op: str, sources: Sequence[Value], results: Sequence[TensorType | None]) -> bool:
@@ -229,10 +226,8 @@ def _constant_node(node: NodeProto) -> Value:
 def _shape_of(node: NodeProto, type_: TensorType) -> Value:
     if node.op_type == "Size":
         if type_.elements >= 1 << 63:
-            raise NetworkError(
-                f"Size {node.name!r} counts {type_.elements:.3g} elements: they must be fewer "
-                "than 2**63"
-            )
+            counted = f"{type_.elements:.3g} elements: they must be fewer than 2**63"
+            raise NetworkError(f"Size {node.name!r} counts {counted}")
         return Value.of_array(np.array(type_.elements, dtype=np.int64))
     limits = {a.name: a.i for a in node.attribute}
     sizes = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]
@@ -260,5 +255,4 @@ def _evaluate(
 
 def last_line(error: object) -> str:
     """The line of onnx's words that says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:300]
+    return ([type(error).__name__, *str(error).strip().splitlines()][-1]).strip()[:300]

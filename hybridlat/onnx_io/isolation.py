@@ -114,15 +114,13 @@ def _onnxruntime(_: str) -> Callable[..., Any]:
         options.log_severity_level = 4
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.add_session_config_entry("session.disable_prepacking", "1")
-        if optimised:
-            options.optimized_model_filepath = optimised
+        options.optimized_model_filepath = optimised
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        elif weights:
             prefix = "session.optimized_model_external_initializers_"
-            for key, value in (("file_name", weights), ("min_size_in_bytes", "1024")):
-                if weights:
-                    options.add_session_config_entry(prefix + key, value)
-        else:
-            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            options.graph_optimization_level = level
+            options.add_session_config_entry(f"{prefix}file_name", weights)
+            options.add_session_config_entry(f"{prefix}min_size_in_bytes", "1024")
         made = []
         try:
             providers = ["CPUExecutionProvider"]

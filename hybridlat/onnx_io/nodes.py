@@ -160,11 +160,8 @@ def read_nodes(protos: Sequence[NodeProto]) -> tuple[FileNode, ...]:
 
 def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]:
     """In topological order, by the first maker of each tensor; NetworkError for a cycle."""
-    made: dict[str, int] = {}
-    for position, node in enumerate(nodes):
-        for out in node.outputs:
-            if out and out not in known:
-                made.setdefault(out, position)
+    makers = [(out, position) for position, node in enumerate(nodes) for out in node.outputs]
+    made = {out: position for out, position in reversed(makers) if out and out not in known}
     needs = [{made[source] for source in node.reads if source in made} for node in nodes]
     order = topological_order(needs)
     if len(order) < len(nodes):
@@ -242,16 +239,13 @@ def branch(node: FileNode, name: str) -> Branch:
     """The branch of that name; what it makes goes by names of its own, its results by the If's."""
     graph = next((a.g for a in node.proto().attribute if a.name == name), GraphProto())
     prefix = f"{node.name}/{name.partition('_')[0]}/"
-    names = {own: prefix + own for own in _own_names(graph)}
-    copies = []
+    names, copies = {own: prefix + own for own in _own_names(graph)}, list[NodeProto]()
     for info, out in zip(graph.output, node.outputs, strict=False):
         if names.get(info.name) == prefix + info.name:
             names[info.name] = out or prefix + info.name
         elif out:
-            copies.append(NodeProto(op_type="Identity", input=[info.name]))
-            copies[-1].output.append(out)
-    tensors = dict(map(read_tensor, graph.initializer))
-    constants = {names[own]: value for own, value in tensors.items()}
+            copies.append(NodeProto(op_type="Identity", input=[info.name], output=[out]))
+    constants = {names[own]: value for own, value in map(read_tensor, graph.initializer)}
     nodes = []
     for place, inner in enumerate((*graph.node, *copies)):
         _rename(inner, names)

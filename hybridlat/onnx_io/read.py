@@ -9,11 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import onnx
 from onnx import ValueInfoProto
-from onnx.defs import onnx_opset_version
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import written
@@ -197,17 +195,17 @@ def _assembled(label: str, way: Walk) -> Network:
             value = known.get(source)
             if type(value) is Value and keeps.get(source) is not False:
                 keeps[source] = is_number(node.op, value.type)
-        for out in node.outputs:
-            if out:
-                type_ = known.get(out)
-                if type(type_) is not TensorType:
-                    raise Misfit(_no_shape(node, out))
-                types[out] = type_
+        for out in filter(None, node.outputs):
+            type_ = known.get(out)
+            if type(type_) is not TensorType:
+                raise Misfit(_no_shape(node, out))
+            types[out] = type_
         made.append(node_of(node, opsets.get(node.domain, 1)))
     ends = tuple([name for name in dict.fromkeys(way.outputs) if name in types])
     if not ends or not made:
         raise NetworkError("it computes nothing but constants: export it with an input")
-    constants = {n: constant_of(cast(Value, known[n]), keep) for n, keep in keeps.items()}
+    pairs = [(name, known[name], keep) for name, keep in keeps.items()]
+    constants = {n: constant_of(v, keep) for n, v, keep in pairs if isinstance(v, Value)}
     parts = tuple(made), way.inputs, ends, types, constants, tuple(way.folded)
     stated = [node for node in way.kept if node.drops_bias is not None]
     zeros = tuple([node.name for node in stated if node.drops_bias]) if stated else None
@@ -220,7 +218,7 @@ def _no_shape(node: FileNode, tensor: str) -> str:
             f"the shape of {tensor!r} depends on data ({node.op} {node.name!r}): "
             "export the network without what comes after it, its post-processing"
         )
-    if not node.domain and schema_of(node.op, "", onnx_opset_version()) is None:
+    if not node.domain and schema_of(node.op, "", onnx.defs.onnx_opset_version()) is None:
         return (
             f"ONNX has no operator {node.op} ({node.name!r}), as exporters write what they cannot "
             "convert: use another exporter or other layers, or, if your engine has a plug-in of "

@@ -93,32 +93,30 @@ def _input_type(
     batch: int | None,
     shape: tuple[int, ...] | None,
 ) -> TensorType:
-    tensor = info.type.tensor_type
+    def refused(words: str, known: Sequence[int | None]) -> NetworkError:
+        return NetworkError(f"{words}: {_request(info.name, known)}")
+
+    tensor, name = info.type.tensor_type, f"the input {info.name!r}"
+    dims, is_shaped = tensor.shape.dim, tensor.HasField("shape")
     if not info.type.HasField("tensor_type"):
-        raise NetworkError(
-            f"the input {info.name!r} is not a tensor: export the network with tensors alone"
-        )
-    if shape is None and not tensor.HasField("shape"):
-        raise NetworkError(f"the input {info.name!r} has no shape: {_request(info.name, ())}")
-    dims = tensor.shape.dim
-    if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
-        wrong = f"the input {info.name!r} is of rank {len(dims)}, but the shape for it of rank"
-        raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
+        raise NetworkError(f"{name} is not a tensor: export the network with tensors alone")
+    if shape is None and not is_shaped:
+        raise refused(f"{name} has no shape", ())
+    if shape is not None and is_shaped and len(shape) != len(dims):
+        wrong = f"{name} is of rank {len(dims)}, but the shape for it of rank {len(shape)}"
+        raise refused(wrong, written)
     sizes = list(written if shape is None else shape)
     if sizes and ((batch is not None and shape is None) or sizes[0] in _OPEN):
         sizes[0] = 1 if batch is None else batch
     if None in sizes:
         named = [dim.dim_param or "?" for dim in dims]
         example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))
-        raise NetworkError(
-            f"the size {named[sizes.index(None)]!r} of the input {info.name!r} ({example}) "
-            f"is open: {_request(info.name, sizes)}"
-        )
+        of = f"{named[sizes.index(None)]!r} of {name} ({example})"
+        raise refused(f"the size {of} is open", sizes)
     bound = [size for size in sizes if size is not None]
     for axis, size in enumerate(bound):
         if size <= 0:
-            wrong = f"the input {info.name!r} has the size {size} at axis {axis}"
-            raise NetworkError(f"{wrong}: {_request(info.name, sizes)}")
+            raise refused(f"{name} has the size {size} at axis {axis}", sizes)
     return TensorType(dtype_name(tensor.elem_type), tuple(bound))
 
 
