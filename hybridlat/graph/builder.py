@@ -40,18 +40,17 @@ class NetworkBuilder:
     def shape(self, tensor: str) -> Shape:
         return self.types[tensor].shape
 
-    def constant(self, shape: Shape, values: tuple[float, ...] | None = None) -> str:
+    def constant(
+        self, shape: Shape, values: tuple[float, ...] | None = None, dtype: str = DTYPE
+    ) -> str:
         """A weight, or numbers that say what is computed."""
-        return self._constant(Constant(TensorType(DTYPE, shape), values))
+        name = f"w{len(self.constants)}"
+        self.constants[name] = Constant(TensorType(dtype, shape), values)
+        return name
 
     def numbers(self, *values: int) -> str:
         """A structural constant: a shape, axes, pads."""
-        return self._constant(Constant(TensorType("int64", (len(values),)), values))
-
-    def _constant(self, constant: Constant) -> str:
-        name = f"w{len(self.constants)}"
-        self.constants[name] = constant
-        return name
+        return self.constant((len(values),), values, "int64")
 
     def op(
         self,
@@ -107,9 +106,8 @@ class NetworkBuilder:
         """The network so far; its outputs are ``outputs``, else the tensors that nothing reads."""
         read = {name for node in self.nodes for name in node.inputs}
         made = (out for node in self.nodes for out in node.outputs)
-        ends = outputs or tuple(out for out in made if out not in read)
-        nodes, inputs = tuple(self.nodes), tuple(self.inputs)
-        return Network(self.name, nodes, inputs, ends, dict(self.types), dict(self.constants))
+        ends = tuple(self.inputs), outputs or tuple(out for out in made if out not in read)
+        return Network(self.name, tuple(self.nodes), *ends, {**self.types}, {**self.constants})
 
 
 def null_network(length: int) -> Network:

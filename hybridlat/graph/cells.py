@@ -127,12 +127,9 @@ def file_rank(lowered: Lowered) -> list[tuple[int, int]]:
     producers = lowered.network.producers
     rank: list[tuple[int, int]] = []
     for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True):
-        if origins:
-            rank.append((min(origins), 0))
-        else:
-            before = [rank[producers[n]] for n in node.inputs if n in producers]
-            place, steps = max(before, default=(-1, 0))
-            rank.append((place, steps + 1))
+        before = [rank[producers[n]] for n in node.inputs if n in producers]
+        place, steps = max(before, default=(-1, 0))
+        rank.append((min(origins), 0) if origins else (place, steps + 1))
     return rank
 
 
@@ -167,16 +164,12 @@ def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Net
 
     Without removed ones, whose results the part reads, it could fall into pieces.
     """
-    removed = frozenset(lowered.removed)
-    producers = network.producers
-    chosen: set[int] = set()
-    waiting = list(origins)
+    removed, producers = frozenset(lowered.removed), network.producers
+    chosen, waiting = set[int](), [*origins]
     while waiting:
-        position = waiting.pop()
-        if position not in chosen:
-            chosen.add(position)
-            makers = (producers.get(name) for name in network.nodes[position].inputs)
-            waiting += [maker for maker in makers if maker in removed]
+        chosen.add(position := waiting.pop())
+        makers = {producers.get(name) for name in network.nodes[position].inputs}
+        waiting += removed.intersection(makers) - chosen
     return network.subnetwork(tuple(sorted(chosen)))
 
 
@@ -193,9 +186,7 @@ def block_positions(network: Network) -> list[tuple[int, ...]]:
     last_made = {parts.get(name, name): step for step, names in enumerate(made) for name in names}
     best = [(0, 0)]  # of the kernels before each step: the cost, and where the last block begins
     for end in range(1, len(order) + 1):
-        inputs: set[str] = set()
-        outputs: set[str] = set()
-        choices = []
+        inputs, outputs, choices = set[str](), set[str](), list[tuple[int, int]]()
         for begin in range(end - 1, max(-1, end - 1 - MOST_KERNELS), -1):
             inputs |= read[begin]
             inputs -= made[begin]

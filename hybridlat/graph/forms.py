@@ -14,16 +14,16 @@ from hybridlat.graph.network import AttributeValue, Constant, Network, Node, Ten
 from hybridlat.graph.normal import Computed, Writing
 from hybridlat.graph.operators import QUANTISERS, Sizes
 
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
 
 def _view(w: Writing, node: Node) -> None:
     """What only gives another shape is a Reshape to that shape; the last of several in a row."""
-    made, source, net = node.outputs[0], node.inputs[0], w.source
-    shape = w.shape(made)
-    if 0 in shape or source not in w.types:
+    made, shape = node.outputs[0], w.shape(node.outputs[0])
+    if 0 in shape or node.inputs[0] not in w.types:
         return w.keep(node)
-    readers = net.consumers.get(made, ()) if w.joins_views and made not in net.outputs else ()
-    read_as = [(FORMS.get(net.nodes[i].qualified_op), net.nodes[i].inputs[0]) for i in readers]
-    if read_as == [(_view, made)]:
+    reader = w.source.reader(node, *_VIEWS) if w.joins_views else None
+    if reader is not None and reader.inputs[0] == made:
         return w.drop(node)
     node = replace(node, op="Reshape", attributes=(), version=14)
     w.keep(node, w.put(node, "shape", shape))
@@ -209,10 +209,9 @@ def _window(w: Writing, node: Node) -> None:
     strides, dilations = (node.sizes(n) or (1,) * len(read) for n in ("strides", "dilations"))
     extra = node.sizes("output_padding") or (0,) * len(read)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    totals = []
-    for i, o, s, span, more in zip(read, made, strides, spans, extra, strict=True):
-        is_back = node.op == "ConvTranspose"
-        totals.append(s * (i - 1) + more + span - o if is_back else (o - 1) * s + span - i)
+    wide, narrow = (made, read) if node.op == "ConvTranspose" else (read, made)
+    windows = zip(wide, narrow, strides, spans, extra, strict=True)
+    totals = [(count - 1) * step + span + more - size for size, count, step, span, more in windows]
     if mode is None:
         pads = node.sizes("pads") or (0,) * 2 * len(read)
         behind = [total - pad for total, pad in zip(totals, pads, strict=False)]
@@ -259,7 +258,7 @@ def _element_wise(w: Writing, node: Node) -> None:
 
 _REDUCTIONS = "Mean Sum Max Min Prod L1 L2 LogSum LogSumExp SumSquare"
 FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _view),
+    **dict.fromkeys(_VIEWS, _view),
     **dict.fromkeys(("Identity", "Dropout"), _nothing),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), Writing.keep_read),
     **dict.fromkeys([f"Reduce{kind}" for kind in _REDUCTIONS.split()], _reduce),

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from hybridlat.graph.network import AttributeValue, Network, Node
-from hybridlat.graph.operators import COMMUTES, KINDS, activation_class, kind_of, named
+from hybridlat.graph.operators import COMMUTES, KINDS, activation_class, contracts, kind_of, named
 
 _DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.
@@ -85,8 +85,7 @@ def joined_inputs(kernel: Node) -> list[list[str]]:
 # ---- what a kernel costs ----
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
+class Fusion(NamedTuple):
     """A kernel that computes several operators of a file, as far as its cost goes.
 
     ``op`` is the operator that decides the cost, ``adds`` says whether a sum is among the others,
@@ -110,12 +109,12 @@ def fusion(qualified_op: str) -> Fusion | None:
     domain, _, name = qualified_op.rpartition("::")
     if domain != _DOMAIN:
         return None
-    members = name.split("+")
-    heavy = [op for op in members if kind_of(op) not in (KINDS["pointwise"], KINDS["other"])]
-    light = [op for op in members if kind_of(op) in (KINDS["pointwise"], KINDS["other"])]
+    members, pointwise, other = name.split("+"), KINDS["pointwise"], KINDS["other"]
+    heavy = [op for op in members if kind_of(op) not in (pointwise, other)]
+    light = [op for op in members if op not in heavy]
     cost = max((activation_class(op) for op in light if op not in _FREE), default=0)
-    unknown = [op for op in light if kind_of(op) == KINDS["other"]]
-    contracting = [op for op in heavy if kind_of(op) <= KINDS["matmul"]]
+    unknown = [op for op in light if kind_of(op) == other]
+    contracting = [op for op in heavy if contracts(op)]
     if len(contracting) == 2 and "Conv" not in heavy and "Softmax" in heavy:
         return Fusion("Attention", False, 0)
     reorders = heavy == ["Transpose", *contracting] and len(contracting) == 1
@@ -156,8 +155,7 @@ def _follows(
     types, made = network.types, {out for node in members for out in node.outputs if out}
     if len(outputs) > 1 or {types[name] for name in made} != {types[outputs[0]]}:
         return False
-    names: dict[str, str] = {}
-    links = []
+    names, links = dict[str, str](), list[list[str]]()
     for place, node in enumerate(members):
         links.append(_terms(node.op, [names.get(name, name) for name in node.inputs]))
         names.update((out, f"{place}.{i}") for i, out in enumerate(node.outputs) if out)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-Scalar = int | float | str
-AttributeValue = Scalar | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 Shapes = Mapping[str, tuple[int, ...]]
 """Whole shapes of inputs, by their names."""
 
@@ -70,9 +69,6 @@ class Constant:
     copy_of: str = field(default="", compare=False)
 
 
-_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
-
 @dataclass(frozen=True)
 class Node:
     """One operator. ``inputs`` may hold empty names for inputs left out, as in ONNX.
@@ -124,7 +120,7 @@ class Node:
 @lru_cache(maxsize=16_384)
 def _json_of(attributes: tuple[tuple[str, AttributeValue], ...], _exact: bytes) -> str:
     """The JSON of attributes; their ``_exact`` bytes tell equal numbers apart: 1 and 1.0."""
-    return _JSON.encode(dict(attributes))
+    return json.dumps(dict(attributes), sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -171,9 +167,8 @@ class Network:
         """Positions of the nodes that read each tensor, in order, once each; to be read only."""
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
-            for name in dict.fromkeys(node.inputs):
+            for name in filter(None, dict.fromkeys(node.inputs)):
                 consumers.setdefault(name, []).append(i)
-        consumers.pop("", None)
         return consumers
 
     def constant(self, node: Node, place: int) -> Constant | None:

@@ -60,8 +60,8 @@ class Writing:
 
     def drop(self, node: Node) -> None:
         """Its readers read what it reads; an Identity stays where it gives a result out."""
-        source, (made, *others) = node.inputs[0], node.outputs
-        for mask in others:  # that nothing reads
+        source, (made, *masks) = node.inputs[0], node.outputs
+        for mask in masks:  # that nothing reads
             self.types.pop(mask, None)
         if source in self.types and made not in self.source.outputs:
             self.stands_for[made] = source

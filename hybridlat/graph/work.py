@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from hybridlat.errors import NetworkError
 
-_LIBM = """
-    Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Log Softplus Mish Pow Mod Celu Selu
-    LpPool GlobalLpPool ReduceLogSumExp"""
+_LIBM = """Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Log Softplus Mish Pow Mod Celu
+    Selu LpPool GlobalLpPool ReduceLogSumExp"""
 LIBM = frozenset(_LIBM.split())
 """What calls a function of the C library for each element on a CPU. That took 2 to 40 ns under ONNX
 Runtime 1.32 on an EPYC (200,000 and 500,000 floats), where an Add takes 0.1."""
@@ -25,45 +24,38 @@ Shape = tuple[int, ...]
 Attributes = Mapping[str, object]
 
 FAMILIES: Mapping[str, str] = {
-    "conv": """
-        Conv FusedConv ConvTranspose ConvTransposeWithDynamicPads QLinearConv ConvInteger NhwcConv
-        NhwcFusedConv DeformConv deform_conv2d CausalConvWithState""",
-    "matmul": """
-        MatMul Gemm FusedMatMul FusedGemm TransposeMatMul FusedMatMulActivation GemmFastGelu
-        GemmFloat8 QLinearMatMul QGemm MatMulInteger MatMulInteger16 MatMulIntegerToFloat
-        DynamicQuantizeMatMul""",
-    "pool": """
-        MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool NhwcMaxPool
+    "conv": """Conv FusedConv ConvTranspose ConvTransposeWithDynamicPads QLinearConv ConvInteger
+        NhwcConv NhwcFusedConv DeformConv deform_conv2d CausalConvWithState""",
+    "matmul": """MatMul Gemm FusedMatMul FusedGemm TransposeMatMul FusedMatMulActivation
+        GemmFastGelu GemmFloat8 QLinearMatMul QGemm MatMulInteger MatMulInteger16
+        MatMulIntegerToFloat DynamicQuantizeMatMul""",
+    "pool": """MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool NhwcMaxPool
         MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool""",
-    "pointwise": """
-        Relu LeakyRelu PRelu Clip Sigmoid Tanh HardSigmoid HardSwish Elu Selu Celu Softplus Softsign
-        Shrink Erf Gelu FastGelu BiasGelu QuickGelu Mish Swish SwiGLU ScaledSiLU Exp Log Sqrt Pow
-        Abs Neg Sign Reciprocal Floor Ceil Round Mod Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh
-        Acosh Atanh IsInf IsNaN Not Add Sub Mul Div Min Max Sum Mean Where Equal Greater Less
-        GreaterOrEqual LessOrEqual And Or Xor BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
-        BitCast Cast CastLike Identity Dropout BatchNormalization QuantizeLinear DequantizeLinear
-        ThresholdedRelu Pointwise DynamicQuantizeLinear QLinearAdd QLinearMul QLinearSigmoid
-        QLinearLeakyRelu QLinearWhere AffineGrid RotaryEmbedding MRotaryEmbedding GatedAdd
-        LinearAttentionGate BlackmanWindow HammingWindow HannWindow BiasAdd BiasSplitGelu MulInteger
-        Scaler Normalizer Binarizer Imputer LabelEncoder CategoryMapper OneHotEncoder MurmurHash3
-        Affine Scale ScaledTanh ParametricSoftplus ImageScaler""",
-    "reduce": """
-        Softmax LogSoftmax Hardmax ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2
-        ReduceSumSquare ReduceProd ReduceLogSum ReduceLogSumExp LRN LayerNormalization
+    "pointwise": """Relu LeakyRelu PRelu Clip Sigmoid Tanh HardSigmoid HardSwish Elu Selu Celu
+        Softplus Softsign Shrink Erf Gelu FastGelu BiasGelu QuickGelu Mish Swish SwiGLU ScaledSiLU
+        Exp Log Sqrt Pow Abs Neg Sign Reciprocal Floor Ceil Round Mod Sin Cos Tan Asin Acos Atan
+        Sinh Cosh Asinh Acosh Atanh IsInf IsNaN Not Add Sub Mul Div Min Max Sum Mean Where Equal
+        Greater Less GreaterOrEqual LessOrEqual And Or Xor BitShift BitwiseAnd BitwiseNot BitwiseOr
+        BitwiseXor BitCast Cast CastLike Identity Dropout BatchNormalization QuantizeLinear
+        DequantizeLinear ThresholdedRelu Pointwise DynamicQuantizeLinear QLinearAdd QLinearMul
+        QLinearSigmoid QLinearLeakyRelu QLinearWhere AffineGrid RotaryEmbedding MRotaryEmbedding
+        GatedAdd LinearAttentionGate BlackmanWindow HammingWindow HannWindow BiasAdd BiasSplitGelu
+        MulInteger Scaler Normalizer Binarizer Imputer LabelEncoder CategoryMapper OneHotEncoder
+        MurmurHash3 Affine Scale ScaledTanh ParametricSoftplus ImageScaler""",
+    "reduce": """Softmax LogSoftmax Hardmax ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1
+        ReduceL2 ReduceSumSquare ReduceProd ReduceLogSum ReduceLogSumExp LRN LayerNormalization
         InstanceNormalization GroupNormalization GroupNorm SkipGroupNorm RMSNormalization
         SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
         EmbedLayerNormalization QEmbedLayerNormalization GatedRMSNorm BranchwiseRMSNorm
-        MeanVarianceNormalization ArgMax ArgMin TopK LpNormalization CumSum CumProd
-        QLinearSoftmax QLinearReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
-        BiasSoftmax""",
-    "move": """
-        Transpose Reshape Flatten Squeeze Unsqueeze ExpandDims Concat Split Slice Pad CenterCropPad
-        Gather GatherND GatherElements GatherBlockQuantized GatherPacked Expand Tile DepthToSpace
-        SpaceToDepth Resize Upsample ReorderInput ReorderOutput Shape Size ConstantOfShape Scatter
-        ScatterND ScatterElements TensorScatter Range QLinearConcat Trilu OneHot EyeLike
-        ReverseSequence Constant MaxUnpool UnfoldTensor Crop DynamicSlice MemcpyFromHost
-        MemcpyToHost Compress SequenceAt SequenceConstruct SequenceEmpty SequenceErase
-        SequenceInsert SequenceLength SplitToSequence ConcatFromSequence Optional
+        MeanVarianceNormalization ArgMax ArgMin TopK LpNormalization CumSum CumProd QLinearSoftmax
+        QLinearReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss BiasSoftmax""",
+    "move": """Transpose Reshape Flatten Squeeze Unsqueeze ExpandDims Concat Split Slice Pad
+        CenterCropPad Gather GatherND GatherElements GatherBlockQuantized GatherPacked Expand Tile
+        DepthToSpace SpaceToDepth Resize Upsample ReorderInput ReorderOutput Shape Size
+        ConstantOfShape Scatter ScatterND ScatterElements TensorScatter Range QLinearConcat Trilu
+        OneHot EyeLike ReverseSequence Constant MaxUnpool UnfoldTensor Crop DynamicSlice
+        MemcpyFromHost MemcpyToHost Compress SequenceAt SequenceConstruct SequenceEmpty
+        SequenceErase SequenceInsert SequenceLength SplitToSequence ConcatFromSequence Optional
         OptionalGetElement OptionalHasElement ArrayFeatureExtractor FeatureVectorizer CastMap
         DictVectorizer ZipMap""",
 }
@@ -201,11 +193,10 @@ def _letters(term: str, dots: int) -> list[str]:
 
 
 Formula = Callable[[Sequence[Shape], Sequence[Shape], Attributes], Product]
-_PACKED = """
-    MatMulNBits MatMulBnb4 MatMulFpQ4 MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight"""
-_ATTENTION = """
-    Attention FlexAttention MultiHeadAttention DecoderMaskedMultiHeadAttention GroupQueryAttention
-    QAttention"""
+_PACKED = """MatMulNBits MatMulBnb4 MatMulFpQ4 MatMulBlockQuantizedFp4Weight
+    MatMulBlockQuantizedFp8Weight"""
+_ATTENTION = """Attention FlexAttention MultiHeadAttention DecoderMaskedMultiHeadAttention
+    GroupQueryAttention QAttention"""
 PRODUCTS: Mapping[str, Formula] = {
     **dict.fromkeys(_PACKED.split(), _packed),
     **dict.fromkeys(_ATTENTION.split(), _attention),
