@@ -89,11 +89,11 @@ def schedule(network: Network) -> list[int]:
     behind = [0] * len(network.nodes)  # bit sets of the kernels that depend on each
     for position in range(len(network.nodes) - 1, -1, -1):
         for out in network.nodes[position].outputs:
-            for reader in readers.get(out, ()) if out else ():
+            for reader in readers.get(out, ()):
                 behind[position] |= behind[reader] | 1 << reader
-
     # With one output the borders are the same in any order, and ranks would be for nothing.
-    order = canonical_order(network) if len(network.outputs) > 1 else range(len(network.nodes))
+    listed = range(len(network.nodes))
+    order = canonical_order(network)[0] if len(network.outputs) > 1 else listed
     rank = {position: index for index, position in enumerate(order)}
     return network.order_by(lambda position: (behind[position].bit_count(), rank[position]))
 
@@ -211,11 +211,9 @@ def block_positions(network: Network) -> list[tuple[int, ...]]:
 def _order(network: Network) -> list[int]:
     """Every kernel right before what reads it, inputs in the order in which they are named."""
     nodes, readers = network.nodes, network.consumers
-    ends = [i for i, node in enumerate(nodes) if not any(map(readers.get, node.outputs))]
-    if len(ends) > 1:
-        rank = {position: index for index, position in enumerate(canonical_order(network))}
-        ends.sort(key=rank.__getitem__)
-    return network.order_before(ends)
+    ends = {i for i, node in enumerate(nodes) if not any(map(readers.get, node.outputs))}
+    order = canonical_order(network)[0] if len(ends) > 1 else ends
+    return network.order_before(position for position in order if position in ends)
 
 
 def _written_in_place(network: Network) -> dict[str, str]:

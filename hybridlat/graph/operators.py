@@ -25,7 +25,6 @@ def named(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_WEIGHT_PLACE = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}
 _WHOLE_NUMBERS = named(
     "ConvInteger MatMulInteger MatMulIntegerToFloat QGemm DynamicQuantizeMatMul NhwcMaxPool"
 )
@@ -52,7 +51,8 @@ def is_quantised(op: str) -> bool:
 
 def weight_place(qualified_op: str) -> int:
     """Which input of a convolution or product is the second operand: scales come between."""
-    return _WEIGHT_PLACE.get(qualified_op.rpartition("::")[2], 1)
+    op = qualified_op.rpartition("::")[2]
+    return 3 if op in ("QLinearConv", "QLinearMatMul", "QGemm") else 1
 
 
 def activation_class(name: str) -> int:

@@ -39,7 +39,7 @@ def sign(network: Network) -> Signature:
 
 def sign_in_order(network: Network) -> tuple[Signature, tuple[int, ...]]:
     """The signature, and the positions of the nodes in the order in which its text has them."""
-    order, inputs = _canonical(network)
+    order, inputs = canonical_order(network)
     types, number = network.types, {name: str(index) for index, name in enumerate(inputs)}
     lines = [HEADER, *[f"input {number[name]} {typed(types[name])}" for name in inputs]]
     for node in [network.nodes[position] for position in order]:
@@ -109,13 +109,8 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def canonical_order(network: Network) -> list[int]:
-    """Positions of the nodes in a topological order that their listing does not decide."""
-    return _canonical(network)[0]
-
-
-def _canonical(network: Network) -> tuple[list[int], list[str]]:
-    """Order of nodes and of graph inputs by structure alone."""
+def canonical_order(network: Network) -> tuple[list[int], list[str]]:
+    """The nodes (their positions) and inputs in an order that their listing does not decide."""
     nodes, inputs = _colours(network)
     if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
         tell_apart(network, nodes, inputs)

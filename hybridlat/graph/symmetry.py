@@ -105,13 +105,13 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes], left
         if count == different or count == len(nodes) + len(inputs):
             break
         different = count
-        origin: dict[str, tuple[bytes, int]] = {}
-        below: dict[str, list[tuple[bytes, int]]] = {}
+        origin = dict[str, tuple[bytes, int]]()
+        below: dict[str, list[tuple[bytes, int]]] = defaultdict(list)
         for colour, node in zip(nodes, network.nodes, strict=True):
             origin.update((out, (colour, index)) for index, out in enumerate(node.outputs) if out)
             for index, name in enumerate(node.inputs):
                 if name in types:
-                    below.setdefault(name, []).append((colour, index))
+                    below[name].append((colour, index))
         uses = {name: sorted(readers) for name, readers in below.items()}
         left -= len(nodes) + sum(len(readers) ** 2 for readers in uses.values())
         if left <= 0:

@@ -49,9 +49,8 @@ def scaled(network: Network, factor: float) -> Network:
                 "scaled: its result hangs on their number"
             )
     if not labels.any():
-        raise NetworkError(
-            f"{network.name} has no channels to scale: all of them reach its inputs or outputs"
-        )
+        why = "no channels to scale: all of them reach its inputs or outputs"
+        raise NetworkError(f"{network.name} has {why}")
     weights = _weights(channels, labels, factor)[labels]
     sizes = {n: tuple([round(weights[i].sum()) for i in channels.of(n)]) for n in channels.tensors}
     types = {n: TensorType(t.dtype, sizes[n]) for n, t in network.types.items()}

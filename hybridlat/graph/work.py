@@ -207,14 +207,6 @@ PRODUCTS: Mapping[str, Formula] = {
 }
 
 
-def _short_fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> float:
-    """As of a DFT, of each frame, as long as the window or as its bins tell."""
-    batch, frames, bins, _ = made[0]
-    window = read[2][0] if len(read) > 2 and len(read[2]) == 1 else 0
-    length = window or (2 * (bins - 1) if number(attributes, "onesided", 1) else bins)
-    return 5.0 * batch * frames * length * math.log2(max(length, 2))
-
-
 def _by_result(
     op: str, read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
 ) -> float:
@@ -223,8 +215,11 @@ def _by_result(
         case "DFT":  # 5·N·log2 N of N points (Cooley and Tukey 1965, as FFTW counts it)
             points = max(math.prod(read[0][:-1]), math.prod(made[0][:-1]))
             return 5.0 * points * math.log2(max(read[0][number(attributes, "axis", -2)], 2))
-        case "STFT":
-            return _short_fourier(read, made, attributes)
+        case "STFT":  # as of a DFT, of each frame, as long as the window or as its bins tell
+            batch, frames, bins, _ = made[0]
+            window = read[2][0] if len(read) > 2 and len(read[2]) == 1 else 0
+            length = window or (2 * (bins - 1) if number(attributes, "onesided", 1) else bins)
+            return 5.0 * batch * frames * length * math.log2(max(length, 2))
         case "Det" | "Inverse":  # so many times n³ of n x n: LAPACK's counts (Working Note 41)
             return (2.0 if op == "Inverse" else 2 / 3) * math.prod(read[0]) * read[0][-1]
         case "GridSample":  # two FLOP for each point that is weighed, four a side where cubic
