@@ -58,8 +58,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
     model = onnx.load(str(path), load_external_data=False)
     places = [{e.key: e.value for e in t.external_data} for t in model.graph.initializer]
     make_hole(weights, sum(int(place.get("length", 0)) + _PAGE_BYTES for place in places))
-    inputs = [info.name for info in model.graph.input]
-    outputs = [info.name for info in model.graph.output]
+    outputs = tuple([info.name for info in model.graph.output])
     parsed = parse(model)
     made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
     model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
@@ -67,13 +66,13 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
     types = runtime_types(str(source))
     if any(node.op == "Einsum" for node in parsed.nodes):  # the engine infers no stretched sizes
         types |= {name: network.types[name] for name in types.keys() & network.types.keys()}
-    frame = Frame(opsets_of(model), {}, tuple(outputs), {})
+    frame = Frame(opsets_of(model), {}, outputs, {})
     known: dict[str, Known] = {**types, **parsed.tensors}
     if not known.keys() >= made.keys():  # what the engine wrote out of a function of ONNX
         fed: dict[str, Known] = {n: t for n, t in known.items() if n not in made}
         way = walk(parsed.nodes, fed, frame, types)
         known |= {name: type_of(v) for name, v in way.known.items() if name in made}
-    way = Walk(frame, known, tuple(inputs), tuple(outputs), [*parsed.nodes])
+    way = Walk(frame, known, parsed.inputs, outputs, [*parsed.nodes])
     made_of = _assembled(network.name, way)
     nodes = list(made_of.nodes)
     for place, node in enumerate(nodes):

@@ -25,14 +25,13 @@ from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
 
-WEIGHT_SCALE = 0.01
 HOLE_BYTES = 1 << 16
 _POOL_ELEMENTS = 1 << 20
 _TYPES_SINCE = {"bfloat16": 22, "float4e2m1": 23, "int2": 25, "uint2": 25}
 _TYPES_SINCE |= dict.fromkeys(("int16", "uint16", "int4", "uint4"), 21)
 _TYPES_SINCE |= dict.fromkeys([dtype for dtype in ITEM_BYTES if dtype.startswith("float8")], 19)
 """The set in which convolutions and quantisation came to know an element type."""
-_SCALES = dict.fromkeys(("float32", "float16", "bfloat16"), WEIGHT_SCALE)
+_SCALES = dict.fromkeys(("float32", "float16", "bfloat16"), 0.01)
 _ZERO_POINTS = dict.fromkeys(("int8", "uint8", "int16", "uint16", "int4", "uint4"), 0)
 # Operators, and which of their inputs must be positive: a variance, a divisor.
 _POSITIVE = {"BatchNormalization": 4, "Div": 1, "Sqrt": 0, "Log": 0, "Pow": 0}
@@ -224,28 +223,24 @@ def _dtype(type_: TensorType) -> Any:
 
 
 def _quantisation_constants(network: Network) -> dict[str, Constant]:
-    made: dict[str, Constant] = {}
-    for node in network.nodes:
-        if node.op not in QUANTISERS and not is_quantised(node.op):
+    made, numbers = dict[str, Constant](), _SCALES | _ZERO_POINTS
+    quantised = [node for node in network.nodes if node.op in QUANTISERS or is_quantised(node.op)]
+    for name in [name for node in quantised for name in node.inputs[1:]]:
+        constant = network.constants.get(name)
+        if constant is None or constant.values is not None or len(constant.type.shape) > 1:
             continue
-        for name in node.inputs[1:]:
-            constant = network.constants.get(name)
-            if constant is None or constant.values is not None or len(constant.type.shape) > 1:
-                continue
-            if constant.type.dtype in _SCALES:
-                made[name] = Constant(constant.type, (WEIGHT_SCALE,) * constant.type.elements)
-            elif constant.type.dtype in _ZERO_POINTS:
-                made[name] = Constant(constant.type, (0,) * constant.type.elements)
+        type_ = constant.type
+        if type_.dtype in numbers:
+            made[name] = Constant(type_, (numbers[type_.dtype],) * type_.elements)
     makers = {out: node for node in network.nodes for out in node.outputs if out}
     for node in network.nodes:  # a bias in 32 bits, where input, weight and bias are dequantised
         reads = [makers[name] for name in node.inputs[:3] if name in makers]
         if len(reads) < 3 or any(read.op != "DequantizeLinear" for read in reads):
             continue
-        names = [read.inputs[1] for read in reads]
-        x, weight, bias = (made.get(name, network.constants.get(name)) for name in names)
-        if x is None or weight is None or bias is None or bias.type.dtype not in _SCALES:
-            continue
-        if x.values and weight.values and names[2] in made:
+        *names, name = [read.inputs[1] for read in reads]
+        x, weight = (made.get(each, network.constants.get(each)) for each in names)
+        bias = made[name].type if name in made else None
+        if x and weight and bias and x.values and weight.values and bias.dtype in _SCALES:
             scale = float(x.values[0]) * float(weight.values[0])
-            made[names[2]] = Constant(bias.type, (scale,) * bias.type.elements)
+            made[name] = Constant(bias, (scale,) * bias.elements)
     return made
