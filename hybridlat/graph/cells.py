@@ -26,6 +26,8 @@ from hybridlat.graph.signature import canonical_order
 
 MOST_KERNELS = 12
 MOST_TENSORS = 4
+Rank = list[tuple[int, int]]
+"""Of each kernel an operator of the file, and how many kernels behind it."""
 _FURTHER, _TOO_MANY, _SHARED = 12, 48, 2
 
 
@@ -119,13 +121,12 @@ def _cells(
     return tuple(cells)
 
 
-def file_rank(lowered: Lowered) -> list[tuple[int, int]]:
+def file_rank(lowered: Lowered) -> Rank:
     """Where each kernel belongs in the order of the file: engines list branches as they please.
 
     A kernel that computes no operator of the file comes behind what it reads.
     """
-    producers = lowered.network.producers
-    rank: list[tuple[int, int]] = []
+    producers, rank = lowered.network.producers, Rank()
     for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True):
         before = [rank[producers[n]] for n in node.inputs if n in producers]
         place, steps = max(before, default=(-1, 0))
@@ -134,10 +135,7 @@ def file_rank(lowered: Lowered) -> list[tuple[int, int]]:
 
 
 def labels(
-    lowered: Lowered,
-    positions: Iterable[int],
-    file_network: Network | None,
-    rank: list[tuple[int, int]],
+    lowered: Lowered, positions: Iterable[int], file_network: Network | None, rank: Rank
 ) -> tuple[str, ...]:
     """One label for each of these kernels, in the order of the file (``rank``: ``file_rank``)."""
     nodes, origins = lowered.network.nodes, lowered.origins

@@ -20,6 +20,8 @@ from typing import NamedTuple
 from hybridlat.graph.network import AttributeValue, Network, Node
 from hybridlat.graph.operators import COMMUTES, KINDS, activation_class, contracts, kind_of, named
 
+Nodes = Sequence[Node]
+Names = Sequence[str]
 _DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.
 _BY_WEIGHT = (
@@ -40,22 +42,16 @@ _PARAMETERS |= dict.fromkeys(("LayerNormalization", "InstanceNormalization", "Cl
 _FREE = named("BatchNormalization Add Sum Identity Dropout Cast")
 
 
-def main_operator(members: Sequence[Node]) -> Node:
+def main_operator(members: Nodes) -> Node:
     """The operator that decides what a kernel costs; the first one where none stands out."""
     return members[_main_place([node.op for node in members])]
 
 
-def _main_place(ops: Sequence[str]) -> int:
+def _main_place(ops: Names) -> int:
     return next((i for group in _BY_WEIGHT for i, op in enumerate(ops) if op in group), 0)
 
 
-def fuse(
-    members: Sequence[Node],
-    whole: Sequence[Node],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    network: Network,
-) -> Node:
+def fuse(members: Nodes, whole: Nodes, inputs: Names, outputs: Names, network: Network) -> Node:
     """The kernel of these operators, in file order; ``whole`` are they and views inside."""
     main = main_operator(members)
     ops = tuple(node.op for node in members)
@@ -127,9 +123,7 @@ def fusion(qualified_op: str) -> Fusion | None:
 # ---- how the operators of a kernel hang together ----
 
 
-def _wires(
-    members: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str], network: Network
-) -> tuple[str, ...]:
+def _wires(members: Nodes, inputs: Names, outputs: Names, network: Network) -> tuple[str, ...]:
     names = {name: f"i{index}" for index, name in enumerate(inputs) if name}
     lines: list[list[object]] = []
     for place, node in enumerate(members):
@@ -146,9 +140,7 @@ def _terms(op: str, read: list[str], domain: str = "") -> list[str]:
     return sorted(read) if op in COMMUTES and not domain else read
 
 
-def _follows(
-    members: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str], network: Network
-) -> bool:
+def _follows(members: Nodes, inputs: Names, outputs: Names, network: Network) -> bool:
     """Whether the operators alone tell how they hang together."""
     if tuple(outputs) != members[-1].outputs or any(node.domain for node in members):
         return False
@@ -163,9 +155,7 @@ def _follows(
     return links == _implied([node.op for node in members], inputs, network, is_same)
 
 
-def _implied(
-    ops: Sequence[str], inputs: Sequence[str], network: Network, is_same: bool
-) -> list[list[str]]:
+def _implied(ops: Names, inputs: Names, network: Network, is_same: bool) -> list[list[str]]:
     """What each operator of a kernel without ``wires`` reads; nothing where there is no telling.
 
     ``is_same``: the result has the type of the first input, which may be added to it.
@@ -186,7 +176,7 @@ def _implied(
     return links
 
 
-def _parameters(ops: Sequence[str], left: list[str], made: list[str], network: Network) -> int:
+def _parameters(ops: Names, left: list[str], made: list[str], network: Network) -> int:
     """How many of those ``left`` the first of ``ops`` reads beside what goes through all of them.
 
     A convolution has a bias where a vector is left that no later operator needs.

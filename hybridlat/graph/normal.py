@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
@@ -14,22 +14,17 @@ class Computed(Exception):
     """A form needs the numbers of an input that are not known."""
 
 
-@dataclass
 class Writing:
     """A network while its normal form is written.
 
     ``stands_for`` maps the results of operators that are gone to what their readers read instead.
     """
 
-    source: Network
-    joins_views: bool = False
-    nodes: list[Node] = field(default_factory=list)
-    types: dict[str, TensorType] = field(default_factory=dict)
-    constants: dict[str, Constant] = field(default_factory=dict)
-    stands_for: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.types.update(self.source.types)
+    def __init__(self, source: Network, joins_views: bool = False) -> None:
+        self.source, self.joins_views, self.types = source, joins_views, {**source.types}
+        self.nodes: list[Node] = []
+        self.constants: dict[str, Constant] = {}
+        self.stands_for: dict[str, str] = {}
 
     def keep(self, node: Node, *behind: str) -> None:
         """The operator stays, with what it reads ``behind`` its first input if that is new.

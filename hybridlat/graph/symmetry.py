@@ -134,7 +134,7 @@ class _Classes:
     """Nodes and tensors by colour, each linked to what it reads, makes or is read by."""
 
     def __init__(self, network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
-        place = {name: len(nodes) + i for i, name in enumerate(inputs)}
+        place = {name: number for number, name in enumerate(inputs, len(nodes))}
         self.links: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for position, node in enumerate(network.nodes):
             ends = [*enumerate(node.inputs), *((~i, out) for i, out in enumerate(node.outputs))]

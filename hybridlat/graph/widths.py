@@ -44,10 +44,8 @@ def scaled(network: Network, factor: float) -> Network:
     labels = channels.labels()
     for node, ids in channels.kept:
         if labels[ids].any():
-            raise NetworkError(
-                f"{network.name}: the channels that {node.op} {node.name!r} reads cannot be "
-                "scaled: its result hangs on their number"
-            )
+            why = f"the channels that {node.op} {node.name!r} reads cannot be scaled"
+            raise NetworkError(f"{network.name}: {why}: its result hangs on their number")
     if not labels.any():
         why = "no channels to scale: all of them reach its inputs or outputs"
         raise NetworkError(f"{network.name} has {why}")

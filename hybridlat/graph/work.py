@@ -21,6 +21,7 @@ LIBM = frozenset(_LIBM.split())
 """What calls a function of the C library for each element on a CPU. That took 2 to 40 ns under ONNX
 Runtime 1.32 on an EPYC (200,000 and 500,000 floats), where an Add takes 0.1."""
 Shape = tuple[int, ...]
+_Shapes = Sequence[Shape]
 Attributes = Mapping[str, object]
 
 FAMILIES: Mapping[str, str] = {
@@ -81,14 +82,14 @@ def number(attributes: Attributes, name: str, default: int = 0) -> int:
     return value if type(value) is int else default
 
 
-def _packed(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
+def _packed(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
     """Weights of a few bits, packed in blocks: 2·M·N·K of the result and what is read first."""
     k, n = read[0][-1], made[0][-1]
     m = math.prod(made[0]) // n
     return Product(m, n, k, 2.0 * m * n * k)
 
 
-def _attention(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
+def _attention(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
     """2·B·heads·L·(L of keys)·(D + D of values), masked or not: both products of attention.
 
     Queries are B x heads x L x D or B x L x heads·D. ONNX Runtime's operators also pack them with
@@ -125,7 +126,7 @@ def _recurrent(gates: int) -> Formula:
     The inputs' product is one for all steps; each step reads the recurrent weights.
     """
 
-    def formula(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
+    def formula(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
         first, second, width = read[0]
         steps, batch = (second, first) if number(attributes, "layout") else (first, second)
         hidden = number(attributes, "hidden_size", read[2][-1])
@@ -135,7 +136,7 @@ def _recurrent(gates: int) -> Formula:
     return formula
 
 
-def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
+def _einsum(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
     """Operands taken together from the left, as engines do: two times all sizes of each pair.
 
     What no later operand and not the result names is summed at once. M, N and K are the largest
@@ -159,15 +160,13 @@ def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
     return best._replace(flop=flop)
 
 
-def einsum_shape(equation: str, read: Sequence[Shape]) -> Shape:
+def einsum_shape(equation: str, read: _Shapes) -> Shape:
     """The shape of an Einsum's result: a size of 1 stretches to another operand's of its name."""
     _, sizes, kept = _axes_of(equation, read)
     return tuple([sizes[letter] for letter in kept])
 
 
-def _axes_of(
-    equation: str, read: Sequence[Shape]
-) -> tuple[list[list[str]], dict[str, int], list[str]]:
+def _axes_of(equation: str, read: _Shapes) -> tuple[list[list[str]], dict[str, int], list[str]]:
     """The names of the axes of an Einsum's operands, their sizes, and the names of its result."""
     left, has_result, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -192,7 +191,7 @@ def _letters(term: str, dots: int) -> list[str]:
     return [*before, *map(str, range(dots if has_dots else 0, 0, -1)), *behind]
 
 
-Formula = Callable[[Sequence[Shape], Sequence[Shape], Attributes], Product]
+Formula = Callable[[_Shapes, _Shapes, Attributes], Product]
 _PACKED = """MatMulNBits MatMulBnb4 MatMulFpQ4 MatMulBlockQuantizedFp4Weight
     MatMulBlockQuantizedFp8Weight"""
 _ATTENTION = """Attention FlexAttention MultiHeadAttention DecoderMaskedMultiHeadAttention
@@ -207,9 +206,7 @@ PRODUCTS: Mapping[str, Formula] = {
 }
 
 
-def _by_result(
-    op: str, read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
-) -> float:
+def _by_result(op: str, read: _Shapes, made: _Shapes, attributes: Attributes) -> float:
     results = math.prod(made[0])
     match op:
         case "DFT":  # 5·N·log2 N of N points (Cooley and Tukey 1965, as FFTW counts it)
@@ -237,7 +234,7 @@ def _by_result(
 _WITH_FORMULA = """
     DFT STFT Det Inverse GridSample CropAndResize RoiAlign Col2Im CDist MelWeightMatrix Bernoulli
     Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"""
-PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Attributes], float]] = {
+PER_RESULT: Mapping[str, Callable[[_Shapes, _Shapes, Attributes], float]] = {
     op: partial(_by_result, op) for op in _WITH_FORMULA.split()
 }
 
