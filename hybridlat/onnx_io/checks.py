@@ -25,19 +25,15 @@ class Misfit(NetworkError):
 def refusal(words: str) -> NetworkError:
     """What to say of a network that onnx objects to with these words, and the engine as well."""
     if "bfloat16" in words:
-        return NetworkError(
-            f"ONNX does not define all operators of this BF16 file for BF16 ({words}): export "
-            "the model in FP32 (model.float()) and ask for a target in bf16"
-        )
+        why = f"ONNX does not define all operators of this BF16 file for BF16 ({words})"
+        fix = "export the model in FP32 (model.float()) and ask for a target in bf16"
+        return NetworkError(f"{why}: {fix}")
     if "inconsistent type" in words:
-        return NetworkError(
-            f"the types of the tensors do not fit together ({words}): the exporter mixed "
-            "precisions; export the whole model in one, best in FP32 (model.float())"
-        )
-    return Misfit(
-        f"the shapes do not fit together ({words}): a file exported for other sizes may "
-        "need those; give them with --shape"
-    )
+        why = f"the types of the tensors do not fit together ({words})"
+        fix = "export the whole model in one, best in FP32 (model.float())"
+        return NetworkError(f"{why}: the exporter mixed precisions; {fix}")
+    fix = "a file exported for other sizes may need those; give them with --shape"
+    return Misfit(f"the shapes do not fit together ({words}): {fix}")
 
 
 def check_network(network: Network, batch: int | None = None) -> None:
@@ -93,10 +89,8 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
     if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
         yield "is in training mode: export the network for inference (model.eval())"
     if node.op == "Reshape" and source.elements != made.elements:
-        yield (
-            f"makes {source.elements} elements ({source}) {made.elements} ({made}): if the file "
-            "was exported for other sizes, give those with --shape"
-        )
+        sizes = f"{source.elements} elements ({source}) {made.elements} ({made})"
+        yield f"makes {sizes}: if the file was exported for other sizes, give those with --shape"
     if node.op == "Gemm":
         columns = source.shape[0 if node.attribute("transA", 0) else 1]
         rows = operands[0].shape[1 if node.attribute("transB", 0) else 0]

@@ -12,7 +12,7 @@ import itertools
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from onnx import ModelProto, TensorProto
 
@@ -30,12 +30,8 @@ _PARAMETER = re.compile(
     r"|moving_mean|moving_variance|riv|rm)(?:_\d+|_(?:bias|scale|zero_point|quantized))*$"
 )
 _NUMBERED = re.compile(r"^(?:onnx::.*|[A-Za-z]{0,2}_?\d*)$")
-_OF_TYPE: Mapping[int | None, str] = {
-    TensorProto.FLOAT: "fp32",
-    TensorProto.DOUBLE: "fp32",
-    TensorProto.FLOAT16: "fp16",
-    TensorProto.BFLOAT16: "bf16",
-}
+_WIDE = {"FLOAT": "fp32", "DOUBLE": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
+_OF_TYPE = {TensorProto.DataType.Value(name): precision for name, precision in _WIDE.items()}
 _FEW_BITS = re.compile(r"(U?INT|FLOAT)([2468])(E\w+)?")
 _STORED = {0: "int8"}  # 0: unknown
 _STORED |= {
@@ -48,10 +44,7 @@ _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their o
 
 
 def structure_digest(
-    frame: ModelProto,
-    tensors: Mapping[str, Value],
-    nodes: Sequence[FileNode],
-    folded: Container[int],
+    frame: ModelProto, tensors: Mapping[str, Value], nodes: Sequence[FileNode], folded: Set[int]
 ) -> bytes:
     """Digest of everything but names and weights: operators, links, attributes, types, values."""
     number: defaultdict[str, int] = defaultdict(itertools.count().__next__)
@@ -148,7 +141,7 @@ def _precision(node: FileNode, makers: Mapping[str, FileNode], types: Mapping[st
     stored = {_stored_in(name, makers, types) for name in operands} or {""}
     if "" not in stored:
         return max(sorted(stored), key=lambda precision: precision[-1])  # engines widen the other
-    known = [_OF_TYPE.get(types.get(name)) for name in reversed(operands)]
+    known = [_OF_TYPE.get(types.get(name, 0)) for name in reversed(operands)]
     return next(filter(None, known), "fp32")  # the weight tells best
 
 

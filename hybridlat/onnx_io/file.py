@@ -111,10 +111,8 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
     elif is_model(source):
         label, model = name or source.graph.name or UNNAMED, source
     else:
-        raise NetworkError(
-            f"an object of type {type(source).__name__} is no network: give a path, the "
-            "bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
-        )
+        fix = "give a path, the bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
+        raise NetworkError(f"an object of type {type(source).__name__} is no network: {fix}")
     parsed = _parsed(model, label)
     return OnnxFile(label, lambda: parsed, digest)
 
@@ -173,10 +171,8 @@ def _missing(path: Path) -> str:
         return f"{path} does not exist{name}"
     near = difflib.get_close_matches(path.name.lower(), known, n=3)
     hint = f": did you mean {' or '.join(near)}?" if near else ""
-    return (
-        f"{path} is no file, and no network that is shipped{hint} "
-        "(`hybridlat examples` lists those)"
-    )
+    none = f"{path} is no file, and no network that is shipped{hint}"
+    return f"{none} (`hybridlat examples` lists those)"
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -191,10 +187,8 @@ def _read_bytes(path: Path) -> bytes:
             example = f", as in {files[0]}" if files else ""
             raise NetworkError(f"{path} is a directory: name the .onnx file in it{example}")
         if is_large:
-            raise NetworkError(
-                f"{path} is larger than 2 GB, which no ONNX parser can read: save it with "
-                "external data (onnx.save_model(..., save_as_external_data=True))"
-            )
+            fix = "save it with external data (onnx.save_model(..., save_as_external_data=True))"
+            raise NetworkError(f"{path} is larger than 2 GB, which no ONNX parser can read: {fix}")
         return read_bytes(path, MAX_INLINE_BYTES)
     except FileNotFoundError:
         raise NetworkError(_missing(path)) from None

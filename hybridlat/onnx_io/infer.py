@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,8 @@ def results_of(
     if has_branches or schema is None:
         return tuple(stated), ""
     proto = node.proto()
-    _check_operator(proto, inputs, schema)
+    for fault in _faults(proto, inputs, schema):
+        raise NetworkError(f"{node.op} {node.name!r} {fault}")
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), opsets)
     if folded is not None:
         return folded, ""
@@ -96,9 +97,8 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
         raise NetworkError(f"{UNANSWERED.format('onnx')}, with {where}: export the network again")
     made, fault, objection = answer
     if fault:
-        raise NetworkError(
-            f"{where} is not as ONNX defines it ({last_line(fault)}): export the network again"
-        )
+        why = f"is not as ONNX defines it ({last_line(fault)})"
+        raise NetworkError(f"{where} {why}: export the network again")
     return ModelProto.FromString(made), objection and _WORDS.sub("", last_line(objection))
 
 
@@ -117,38 +117,32 @@ def rounded(node: FileNode, known: Mapping[str, Known]) -> dict[str, Known]:
     return {node.inputs[-1]: Value.of_array(up)} if is_less.any() else {}
 
 
-def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> None:
+def _faults(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> Iterator[str]:
     """What onnx's inference does not see, or sees only after an operator was folded."""
-    where = f"{node.op_type} {node.name!r}"
     if len(node.output) > schema.max_output:
-        raise NetworkError(
-            f"{where} has {len(node.output)} outputs, where ONNX defines at most "
-            f"{schema.max_output}: export the network again"
-        )
+        most = f"where ONNX defines at most {schema.max_output}: export the network again"
+        yield f"has {len(node.output)} outputs, {most}"
     source, *operands = map(type_of, inputs or (None,))
     if node.op_type == "GroupNormalization" and schema.since_version > 18 and source:
         for type_ in operands:  # onnx's inference ends without a word
             if type_ and type_.shape != source.shape[1:2]:
-                raise NetworkError(f"{where} has an input {source}, but a parameter {type_}")
+                yield f"has an input {source}, but a parameter {type_}"
     for place, type_ in enumerate(operands, 1):
         is_vector = node.op_type in _TAKE_VECTORS or node.op_type.startswith("Reduce")
         if is_vector and type_ and len(type_.shape) != 1 and (node.op_type, place) != ("Pad", 2):
-            raise NetworkError(f"{where} reads {type_} where a vector is due: export it again")
+            yield f"reads {type_} where a vector is due: export it again"
     if node.op_type in _TAKE_INDICES and source and isinstance(inputs[1], Value):
         axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
         size, array = math.prod(source.shape[axis:][:1]), inputs[1].array
         if array is not None and array.size and not -size <= array.min() <= array.max() < size:
-            span = f"the indices {array.min()} to {array.max()} of {size}"
-            raise NetworkError(f"{where} takes {span}: export it again")
+            yield f"takes the indices {array.min()} to {array.max()} of {size}: export it again"
     if node.op_type == "Dropout" and any(isinstance(i, Value) and i.array for i in inputs[2:]):
-        raise NetworkError(f"{where} is in training mode: export the network for inference")
+        yield "is in training mode: export the network for inference"
     weight = operands[0] if node.op_type in ("Conv", "ConvTranspose") and operands else None
     for attribute in node.attribute:  # an engine believes the weight, onnx kernel_shape
         if attribute.name == "kernel_shape" and weight and (*attribute.ints,) != weight.shape[2:]:
-            raise NetworkError(
-                f"{where} has the kernel_shape {tuple(attribute.ints)} and a weight of the shape "
-                f"{weight.shape}: its kernel_shape must be that of the weight"
-            )
+            both = f"{tuple(attribute.ints)} and a weight of the shape {weight.shape}"
+            yield f"has the kernel_shape {both}: its kernel_shape must be that of the weight"
 
 
 def fold_node(
@@ -197,10 +191,9 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
     is_whole = shape.dtype.kind == "i" and bool((shape >= 0).all())
     type_ = TensorType(fill.type.dtype, tuple(map(int, shape.reshape(-1) if is_whole else ())))
     if not is_whole or math.prod(max(1, size) for size in type_.shape) > MAX_TENSOR_ELEMENTS:
-        raise NetworkError(
-            f"ConstantOfShape {node.name!r} makes the sizes {shape.reshape(-1)[:8].tolist()}: "
-            f"they must be whole numbers from 0 on, of at most {MAX_TENSOR_ELEMENTS} elements"
-        )
+        sizes = f"makes the sizes {shape.reshape(-1)[:8].tolist()}"
+        fix = f"they must be whole numbers from 0 on, of at most {MAX_TENSOR_ELEMENTS} elements"
+        raise NetworkError(f"ConstantOfShape {node.name!r} {sizes}: {fix}")
     number = fill.array
     most = MAX_FOLDED_ELEMENTS if type_.dtype in WHOLE else SMALL_ELEMENTS
     if number is None or number.size != 1 or type_.elements > most:

@@ -172,10 +172,8 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
     if opset is None and not all(node.domain for node in nodes):
         raise NetworkError("the file does not say which ONNX opset it uses: export it again")
     if opset is not None and not OLDEST_OPSET <= opset <= newest:
-        raise NetworkError(
-            f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
-            "convert it with onnx.version_converter"
-        )
+        why = f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read"
+        raise NetworkError(f"{why}; convert it with onnx.version_converter")
 
 
 def _inlined(model: ModelProto) -> ModelProto:
@@ -190,10 +188,8 @@ def _inlined(model: ModelProto) -> ModelProto:
         sizes[place] += sum(sizes[called] for called in calls[place])
     operators = sum(sizes[called] for called in _calls(model.graph.node, places))
     if operators > MAX_INLINED_OPERATORS:
-        raise NetworkError(
-            f"the file has functions that stand for {operators:.3g} operators: "
-            f"at most {MAX_INLINED_OPERATORS} can be read"
-        )
+        number = f"{operators:.3g} operators: at most {MAX_INLINED_OPERATORS} can be read"
+        raise NetworkError(f"the file has functions that stand for {number}")
     lean = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     lean.functions.extend(model.functions)
     for part in ("node", "input", "output", "value_info", "sparse_initializer"):

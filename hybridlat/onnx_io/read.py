@@ -41,9 +41,8 @@ def naming(label: str) -> Iterator[None]:
     except NetworkError as error:
         raise NetworkError(f"{label}: {error}") from error.__cause__
     except UnicodeDecodeError as error:
-        raise NetworkError(
-            f"{label}: a name in the file is not text, so the file is damaged: export it again"
-        ) from error
+        why = "a name in the file is not text, so the file is damaged: export it again"
+        raise NetworkError(f"{label}: {why}") from error
 
 
 def engine_network(network: Network, folder: Path, threads: int) -> Network:
@@ -99,10 +98,9 @@ def _why(parsed: Parsed, frame: Frame, rebinding: Rebinding | None, error: Misfi
     """Why sizes do not fit: they are not at hand, or not the file's, or as the error says."""
     if elsewhere := parsed.sizes_elsewhere:
         tensor = next((name for name in elsewhere if name in str(error)), next(iter(elsewhere)))
-        return (
-            f"the sizes {tensor!r} lie in {elsewhere[tensor]!r}, and external data are not read: "
-            "save the model with small tensors inside (onnx.save_model(..., size_threshold=1024))"
-        )
+        fix = "save the model with small tensors inside (onnx.save_model(..., size_threshold=1024))"
+        why = f"the sizes {tensor!r} lie in {elsewhere[tensor]!r}, and external data are not read"
+        return f"{why}: {fix}"
     own = _own(parsed, frame)
     if is_free := own == frame:
         own = _own(parsed, frame, traced=1)
@@ -187,8 +185,7 @@ def _network(
 def _assembled(label: str, way: Walk) -> Network:
     known, opsets = way.known, dict(way.frame.opsets)
     types = {name: t for name in way.inputs if isinstance(t := known.get(name), TensorType)}
-    keeps: dict[str, bool] = {}
-    made: list[Node] = []
+    keeps, made = dict[str, bool](), list[Node]()
     for node in way.kept:
         for source in node.inputs:
             value = known.get(source)
@@ -213,10 +210,8 @@ def _assembled(label: str, way: Walk) -> Network:
 
 def _no_shape(node: FileNode, tensor: str) -> str:
     if not node.domain and node.op in DATA_DEPENDENT:
-        return (
-            f"the shape of {tensor!r} depends on data ({node.op} {node.name!r}): "
-            "export the network without what comes after it, its post-processing"
-        )
+        why = f"the shape of {tensor!r} depends on data ({node.op} {node.name!r})"
+        return f"{why}: export the network without what comes after it, its post-processing"
     if not node.domain and schema_of(node.op, "", onnx.defs.onnx_opset_version()) is None:
         return (
             f"ONNX has no operator {node.op} ({node.name!r}), as exporters write what they cannot "

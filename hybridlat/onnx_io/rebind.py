@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hybridlat.graph.network import Network, TensorType
+from hybridlat.graph.operators import Sizes
 from hybridlat.onnx_io.checks import Misfit
 from hybridlat.onnx_io.infer import MAX_FOLDED_ELEMENTS
 from hybridlat.onnx_io.nodes import FileNode, read_node
 from hybridlat.onnx_io.values import Known, Value, type_of
 
-Sizes = tuple[int, ...]
 _SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2, "Resize": 3}
 """Which input of an operator has the sizes."""
 _EACH_ITEM = ("Concat", "Gather", "GatherElements")  # what they read is there for each item
@@ -68,7 +68,7 @@ class Rebinding:
 
     def _sizes(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
         at = _SIZES_AT[node.op]
-        name = node.inputs[at] if len(node.inputs) > at else ""
+        name = "".join(node.inputs[at : at + 1])
         value = known.get(name)
         if not isinstance(value, Value) or value != self.before.get(name):
             return {}  # the sizes follow the batch already

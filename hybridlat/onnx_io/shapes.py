@@ -11,6 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInf
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Shapes, TensorType, pixels_of
+from hybridlat.graph.operators import Sizes
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import domain_of, reads
 from hybridlat.onnx_io.values import NUMPY_NAMES, Known, Value, data_type, dtype_name, type_of
@@ -88,10 +89,7 @@ def _names(info: ValueInfoProto) -> list[str]:
 
 
 def _input_type(
-    info: ValueInfoProto,
-    written: Sequence[int | None],
-    batch: int | None,
-    shape: tuple[int, ...] | None,
+    info: ValueInfoProto, written: Sequence[int | None], batch: int | None, shape: Sizes | None
 ) -> TensorType:
     def refused(words: str, known: Sequence[int | None]) -> NetworkError:
         return NetworkError(f"{words}: {_request(info.name, known)}")

@@ -37,10 +37,8 @@ _locks: dict[int, threading.Lock] = {}  # by process: a fork has none of the thr
 
 def is_module(source: object) -> TypeGuard[torch.nn.Module]:
     """Whether ``source`` is a ``torch.nn.Module``; imports nothing."""
-    return any(
-        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
-        for kind in type(source).__mro__
-    )
+    kinds = [(kind.__module__, kind.__name__) for kind in type(source).__mro__]
+    return ("torch.nn.modules.module", "Module") in kinds
 
 
 def export(module: torch.nn.Module, example: Example, batch: int | None = None) -> onnx.ModelProto:
@@ -88,10 +86,8 @@ def _exported(
             cause = cause.__cause__
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         reason = f"{type(cause).__name__}: {lines[0] if lines else ''}"[:_LONGEST_REASON]
-        raise NetworkError(
-            f"torch.onnx.export cannot export {type(module).__name__} with this input "
-            f"({reason}): try the input on the module itself"
-        ) from error
+        why = f"torch.onnx.export cannot export {type(module).__name__} with this input ({reason})"
+        raise NetworkError(f"{why}: try the input on the module itself") from error
     model = program.model
     for value in model.graph.initializers.values():
         tensor = value.const_value
@@ -131,10 +127,9 @@ def _arguments(
         elif value is None or isinstance(value, bool | int | float):
             return value
         if not isinstance(value, torch.Tensor):
-            raise InputError(
-                f"a {type(value).__name__} is no example input: give a tensor, a shape such as "
-                "(1, 3, 224, 224), or a tuple with one of them for each input"
-            )
+            fix = "a shape such as (1, 3, 224, 224), or a tuple with one of them for each input"
+            kind = type(value).__name__
+            raise InputError(f"a {kind} is no example input: give a tensor, {fix}")
         if batch is not None and value.dim() > 0:
             return value[:1].expand(batch, *value.shape[1:]).contiguous()
         return value

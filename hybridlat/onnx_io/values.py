@@ -168,10 +168,9 @@ def attributes_of(
     for attribute in node.attribute:
         value = attribute_value(attribute)
         if value is None:
-            raise NetworkError(
-                f"{node.op_type} {node.name!r} has the attribute {attribute.name!r} of a kind "
-                "that cannot be read (a graph or a sparse tensor)"
-            )
+            kind = "of a kind that cannot be read (a graph or a sparse tensor)"
+            where = f"{node.op_type} {node.name!r} has the attribute {attribute.name!r}"
+            raise NetworkError(f"{where} {kind}")
         if defaults.get(attribute.name) != value:
             attributes[attribute.name] = value
     return tuple(sorted(attributes.items()))
@@ -214,12 +213,9 @@ _WINDOWS = {"auto_pad": "NOTSET", "group": 1} | dict.fromkeys(
 )
 _OF_WINDOWS = named("Conv FusedConv ConvTranspose MaxPool AveragePool LpPool")
 """Operators with these defaults, outside ONNX's own domain too, where no schema states them."""
-_DROPPED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), ("kernel_shape",)),
-    "BatchNormalization": ("epsilon", "momentum", "spatial"),
-    "Dropout": ("seed",),
-    "Cast": ("saturate", "round_mode"),
-}
+_DROPPED = dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), named("kernel_shape"))
+_DROPPED |= {"Dropout": named("seed"), "Cast": named("saturate round_mode")}
+_DROPPED["BatchNormalization"] = named("epsilon momentum spatial")
 """What shapes say as well, and what no engine's time hangs on."""
 
 
@@ -244,13 +240,9 @@ def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
     return op in _OF_WINDOWS and _WINDOWS.get(name) == value
 
 
-_MEANINGS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (1, 13)) | {
-    "GroupNormalization": (18, 21),
-    "Upsample": (7, 9),
-    "Resize": (10, 13),
-    "RoiAlign": (10, 16),
-    "DFT": (17, 20),
-}
+_MEANINGS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (1, 13))
+_MEANINGS |= {"GroupNormalization": (18, 21), "Upsample": (7, 9), "Resize": (10, 13)}
+_MEANINGS |= {"RoiAlign": (10, 16), "DFT": (17, 20)}
 """The sets in which each meaning of an operator with several began."""
 _ADDED = {
     "AveragePool": ("dilations",), "LpPool": ("dilations", "ceil_mode"),

@@ -85,10 +85,8 @@ def to_onnx(
     do not fit into one file.
     """
     if seed is not None and external is None and network.weight_bytes > MAX_INLINE_BYTES:
-        raise NetworkError(
-            f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
-            "2 GB of one ONNX file"
-        )
+        size = f"{network.weight_bytes / 1e9:.1f} GB of weights"
+        raise NetworkError(f"{network.name} has {size}, more than the 2 GB of one ONNX file")
     opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
@@ -98,9 +96,7 @@ def to_onnx(
     scales = {network.type_of(n.inputs[1]).dtype for n in network.nodes if n.op in QUANTISERS}
     opset = max([opset, *[_TYPES_SINCE.get(dtype, 1) for dtype in every]])
     opsets[""] = opset = max(opset, 19 if "float16" in scales else 1)
-    nodes: list[NodeProto] = []
-    tensors: list[TensorProto] = []
-    weights: list[TensorProto] = []
+    nodes, tensors, weights = list[NodeProto](), list[TensorProto](), list[TensorProto]()
     at_risk = ((node.inputs, _POSITIVE[node.op]) for node in network.nodes if node.op in _POSITIVE)
     positive = {name for names, place in at_risk for name in names[place : place + 1]}
     quantised = _quantisation_constants(network)
