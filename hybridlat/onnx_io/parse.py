@@ -58,7 +58,7 @@ class Parsed:
         """The frame with every size bound; NetworkError says what is wrong or missing."""
         # What operators read as weights has no batch.
         weights = {n for node in self.nodes if node.op in _WEIGHTED for n in node.inputs[1:]}
-        return bound(self.frame.graph, self.fed, opsets_of(self.frame), batch, shapes, weights)
+        return bound(self.frame, self.fed, batch, shapes, weights)
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
@@ -66,7 +66,6 @@ class Parsed:
 
     @cached_property
     def every_node(self) -> tuple[FileNode, ...]:
-        """The operators, and behind them those of the branches that may be taken."""
         return with_branches(self.nodes)
 
     @cached_property
@@ -87,11 +86,9 @@ class Parsed:
         fixed = {"", *self.tensors}
         positions = set()
         for position, node in enumerate(self.nodes):
-            inputs, of_sizes = node.inputs, node.op in ("Shape", "Size")
-            if inputs and inputs[0] not in fixed and not of_sizes:
-                continue  # the usual operator, at a glance
             # A branch may read what its operator does not name.
-            if of_sizes or (not node.has_graph and fixed.issuperset(inputs)):
+            is_fixed = not node.has_graph and fixed.issuperset(node.inputs)
+            if is_fixed or node.op in ("Shape", "Size"):
                 positions.add(position)
                 fixed.update(node.outputs)
         return frozenset(positions)

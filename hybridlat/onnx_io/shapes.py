@@ -36,9 +36,8 @@ class Frame:
 
 
 def bound(
-    graph: GraphProto,
+    model: ModelProto,
     infos: Sequence[ValueInfoProto],
-    opsets: Opsets,
     batch: int | None,
     shapes: Shapes,
     weights: Container[str],
@@ -72,9 +71,9 @@ def bound(
         own, others = ("x".join(map(str, sizes)) for sizes in (shape, shape[1:]))
         fix = f"leave one of them out, or write --shape {main}:Nx{others} (-1 in Python)"
         raise NetworkError(f"the batch {batch} contradicts the shape {own} of {main!r}: {fix}")
-    outputs = tuple(dict.fromkeys(info.name for info in graph.output))
+    outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = _symbols(infos, {name: type_.shape for name, type_ in types.items()})
-    return Frame(opsets, types, outputs, types_of(graph.value_info, symbols))
+    return Frame(opsets_of(model), types, outputs, types_of(model.graph.value_info, symbols))
 
 
 def _symbols(infos: Sequence[ValueInfoProto], shapes: Shapes) -> dict[str, int]:
