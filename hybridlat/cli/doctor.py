@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from hybridlat import __version__
 from hybridlat.cli import options
 from hybridlat.cli.options import command
-from hybridlat.cli.output import UNTRUSTED, Run, console, print_json
+from hybridlat.cli.output import UNTRUSTED, Run
 from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
 from hybridlat.engines.host import LoadMeter, cpu, cpu_environment
@@ -29,14 +31,11 @@ from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
 
 CHECKUP_FORMAT = 1
-NOISY_SHARE = 0.02
-"""Visits that differ by more than this need many repetitions."""
+_NOISY_SHARE = 0.02  # visits that differ by more than this need many repetitions
 _SYSTEM_FILES = {
     "governor": Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     "cpu_quota": Path("/sys/fs/cgroup/cpu.max"),
 }
-
-_OF_TARGET = ("cells", "networks", "failures", "last")
 
 Facts = dict[str, Any]
 """A JSON object of the checkup: docs/reference/output.md names its fields."""
@@ -49,6 +48,7 @@ class _Problems(list[Facts]):
         self.append({"severity": severity, "what": what, "fix": fix})
 
 
+_OF_TARGET = ("cells", "networks", "failures", "last")
 _TIMING = "How long to time the machine; 0 leaves that out."
 
 
@@ -63,10 +63,7 @@ def doctor(run: Run) -> int:
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
     checkup = _checkup(run.store, run.time_limit, run.on_message)
-    if run.as_json:
-        print_json(checkup)
-    else:
-        _print(checkup)
+    run.show(checkup, *_shown(checkup))
     return 0 if checkup["can_measure"] else UNTRUSTED
 
 
@@ -148,7 +145,7 @@ def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | 
         except HybridlatError as error:
             problems.add(str(error), "see the reason, and run doctor again", "error")
             return None
-    if timed.noise_share > NOISY_SHARE:
+    if timed.noise_share > _NOISY_SHARE:
         what = f"visits differ by {100 * timed.noise_share:.1f} % from one to the next"
         problems.add(what, "close what else runs: it makes measurements take longer")
     if timed.wander_share > LARGE_SHARE:
@@ -162,9 +159,9 @@ def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
     try:
         for stats in store.stats():
             drift = pace_drift(TargetData(stats.target, store))
-            counts = {name: getattr(stats, name) for name in _OF_TARGET}
             wander = drift.share if drift.processes else None
-            yield {"target": str(stats.target), **counts, "wander_share": wander}
+            facts = {name: getattr(stats, name) for name in _OF_TARGET}
+            yield {"target": str(stats.target), **facts, "wander_share": wander}
     except StoreError as error:
         fix = "run `hybridlat store check`, or give --store"
         problems.add(f"the store cannot be read: {error}", fix, "error")
@@ -177,20 +174,18 @@ def _place(store: StorePlace, problems: _Problems) -> str:
     if not os.access(folder, os.W_OK):
         what = f"the store's folder {folder} cannot be written to"
         problems.add(what, "give --store, or set HYBRIDLAT_STORE", "error")
-    is_there = store.file.is_file()
-    size = f"{store.file.stat().st_size / 1e6:.1f} MB" if is_there else "not made yet"
-    return f"{store.address} ({size})"
+    if not store.file.is_file():
+        return f"{store.address} (not made yet)"
+    return f"{store.address} ({store.file.stat().st_size / 1e6:.1f} MB)"
 
 
-def _print(checkup: Facts) -> None:
-    out = console()
-    machine: Mapping[str, str] = {**checkup["machine"], "store": checkup["store"]}
+def _shown(checkup: Facts) -> Iterator[Table | Text | str]:
+    machine = {**checkup["machine"], "store": checkup["store"]}
     facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
-    engines = []
+    engines, held = [], []
     for of in checkup["engines"]:
         here = Cell(of["target"], "measured") if of["target"] else Cell(of["why_not"], "hint")
         engines.append([of["name"], of["version"] or NOTHING, here])
-    held = []
     for of in checkup["held"]:
         counts = [f"{of['cells']:,}", f"{of['networks']:,}", plus_minus_text(of["wander_share"])]
         held.append([of["target"], *counts, of["last"][:10] or NOTHING])
@@ -200,21 +195,21 @@ def _print(checkup: Facts) -> None:
         Table(titled("held of", "cells", "networks", "wanders", "last", wraps=True), held),
     ):
         if table.rows:
-            table.print(out)
-            out.print()
+            yield table
+            yield ""
     if (timed := checkup["steadiness"]) is not None:
         noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])
-        out.print(
+        yield Text(
             f"The reference network took {latency_text(timed['latency_us'])} in {timed['visits']} "
             f"visits over {timed['seconds']:.0f} s: noise {noise} from one to the next, pace "
             f"{pace}, at worst {percent_text(timed['slowest_share'])} slower.\n"
         )
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
-        out.print(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style=style)
+        yield Text(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style)
     words, style = "This machine can measure.", "green"
     if not checkup["can_measure"]:
         words, style = "This machine cannot measure as it is.", "bold red"
     elif checkup["problems"]:
         words, style = f"{words[:-1]}, but less surely while the warnings last.", "yellow"
-    out.print(words, style=style)
+    yield Text(words, style)

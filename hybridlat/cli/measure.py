@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from rich.text import Text
 
 from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_host
@@ -91,13 +92,9 @@ def as_object(report: MeasureReport) -> dict[str, object]:
         | {"samples": sum(len(visit.samples_us) for visit in record.visits)}
         for record in report.records
     ]
-    return {
-        "format": 1,
-        **{name: getattr(report, name) for name in _OF_REPORT},
-        "records": records,
-        "failures": dict(report.failures),
-        "warnings": list(report.warnings),
-    }
+    body = {"format": 1, **{name: getattr(report, name) for name in _OF_REPORT}}
+    others = {"failures": dict(report.failures), "warnings": list(report.warnings)}
+    return {**body, "records": records, **others}
 
 
 def _print(report: MeasureReport, as_json: bool) -> int:
@@ -107,8 +104,6 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     code = UNTRUSTED if report.failures or is_busy else 0
     if as_json:
         return code
-    from rich.text import Text
-
     out = console()
     out.print(Text.assemble((visible(report.network), "bold"), f"  on {report.target}"))
     whole_us, sum_us = report.latency_us, report.sum_of_cells_us

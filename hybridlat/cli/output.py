@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hybridlat.report.table import Table
 from hybridlat.schema.files import write_text
 from hybridlat.schema.shown import visible
 from hybridlat.schema.workers import OnMessage, Progress, silent
@@ -41,9 +42,9 @@ def console() -> Console:
     return plain_console()
 
 
-def echo(text: object) -> None:
+def echo(text: str) -> None:
     """A line on standard output, none of which steers a terminal."""
-    click.echo(visible(str(text)))
+    click.echo(visible(text))
 
 
 def aside(sentence: str) -> None:
@@ -102,13 +103,18 @@ class Run:
         ):
             yield predictor, shown
 
-    def show(self, document: object, *lines: object) -> None:
-        """The JSON document, or the lines that people read in its place."""
+    def show(self, document: object, *shown: object) -> None:
+        """The JSON document, or what people read in its place: lines, tables, texts of rich."""
         if self.as_json:
             print_json(document)
-        else:
-            for text in lines:
-                echo(text)
+        elif not self.prints_document:
+            for one in shown:
+                if isinstance(one, str):
+                    echo(one)
+                elif isinstance(one, Table):
+                    one.print(console())
+                else:
+                    console().print(one)
 
     def write_tables(self, csv: Callable[[], str] = str, markdown: Callable[[], str] = str) -> None:
         """Write the CSV and the Markdown to their files; ``-`` is standard output."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from rich.text import Text
 
 import hybridlat
 from hybridlat.cli.options import command
-from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
+from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console
 from hybridlat.report.explain import layers_of, read_layers
 from hybridlat.report.prediction_table import choice_table, csv_of, order_note, record_of
+from hybridlat.report.table import Table
 from hybridlat.report.units import latency_text
 
 _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
@@ -44,21 +46,18 @@ def recommend(run: Run) -> int:
     kept = [one for one in estimates if one.verdict != "over"]
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]
-    if run.as_json:
-        bodies = [one.to_json() for one in estimates]
-        print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
-    elif not run.prints_document:
-        out = console()
-        choice_table(shown, wide=out.width >= _WIDE).print(out)
-        if left := len(estimates) - len(shown):
-            out.print(f"{left} more rows (--all)")
-        if any(counts):
-            most = latency_text(estimates[0].max_latency_us)
-            out.print(f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
-        if len({one.basis for one in shown}) > 1:
-            out.print("Rows that rest on different things do not compare closely.")
-        if note := order_note(shown):
-            out.print(note)
+    notes = [order_note(shown)]
+    if len({one.basis for one in shown}) > 1:
+        notes.insert(0, "Rows that rest on different things do not compare closely.")
+    if any(counts):
+        most = latency_text(estimates[0].max_latency_us)
+        notes.insert(0, f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
+    if left := len(estimates) - len(shown):
+        notes.insert(0, f"{left} more rows (--all)")
+    bodies = [one.to_json() for one in estimates] if run.as_json else []
+    listed = [{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies]
+    table = choice_table(shown, wide=console().width >= _WIDE)
+    run.show(listed, table, *map(Text, filter(None, notes)))
     run.write_page(shown, choice=choice_table(shown, wide=True))
     run.write_tables(lambda: csv_of(map(record_of, estimates)))
     return 0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER
@@ -84,13 +83,10 @@ def explain(run: Run) -> int:
         predictor.give(run.latencies, **sizes)
         explanation = predictor.explain(run.network, run.measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
-    if run.as_json:
-        print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
-    else:
-        click.echo(str(explanation))
-        if profile:
-            click.echo()
-            profile.table().print(console())
+    document, tables = explanation.to_json(), list[Table | str]()
+    if profile:
+        document, tables = document | {"layers": profile.to_json()}, ["", profile.table()]
+    run.show(document, *str(explanation).splitlines(), *tables)
     return UNTRUSTED if explanation.verdict == "not explained" else 0
 
 
@@ -123,10 +119,7 @@ def sweep(run: Run) -> int:
         shown.at(f"predicting {run.network} over {over}", run.on_message)
         curve = predictor.sweep(run.network, over, values, batch=one, shapes=run.shapes)
     estimates = list(curve.estimates.values())
-    if run.as_json:
-        print_json(curve.to_json())
-    elif not run.prints_document:
-        curve.table().print(console())
+    run.show(curve.to_json(), curve.table())
     if curve.refused:
         aside(curve.left_out)
     run.write_page(estimates, sweep=curve)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
+from rich.text import Text
 
 from hybridlat.cli import options
 from hybridlat.cli.importing import import_
 from hybridlat.cli.options import command, option
-from hybridlat.cli.output import BAD_INPUT, ProgressShown, Run, aside, console, print_json
+from hybridlat.cli.output import BAD_INPUT, ProgressShown, Run, aside
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.named_target import named_target
@@ -45,22 +46,16 @@ def stats(run: Run) -> None:
     with Store(run.store) as opened:
         rows = opened.stats()
         url = opened.place.address
-    if run.as_json:
-        targets = [{**asdict(row), "target": str(row.target)} for row in rows]
-        print_json({"store": url, "targets": targets})
-        return
-    out = console()
-    if rows:
-        names = ("cells", "networks", "layers", "records", "failures")
-        lines = [
-            [str(row.target), *(f"{getattr(row, name):,}" for name in names), row.last[:10]]
-            for row in rows
-        ]
-        counts, last = titled(*names, right=True), Column("last", wraps=True)
-        Table([Column("target"), *counts, last], lines).print(out)
-    else:
-        out.print("The store is empty: predict or measure a network, or import records.")
-    out.print(visible(url), style="dim")
+    names = ("cells", "networks", "layers", "records", "failures")
+    counts, last = titled(*names, right=True), Column("last", wraps=True)
+    lines = [
+        [str(row.target), *(f"{getattr(row, name):,}" for name in names), row.last[:10]]
+        for row in rows
+    ]
+    empty = Text("The store is empty: predict or measure a network, or import records.")
+    table = Table([Column("target"), *counts, last], lines) if rows else empty
+    targets = [{**asdict(row), "target": str(row.target)} for row in rows]
+    run.show({"store": url, "targets": targets}, table, Text(visible(url), "dim"))
 
 
 @command(
@@ -84,7 +79,8 @@ def export(run: Run) -> None:
         packs = opened.export(run.folder, chosen, **run.among("source licence anonymous"))
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
-    run.show([str(pack) for pack in packs], *packs)
+    names = [str(pack) for pack in packs]
+    run.show(names, *names)
 
 
 @command(click.argument("packs", nargs=-1, type=click.Path()), "store json", group=store)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from hybridlat.cli import options
 from hybridlat.cli.options import command, option
-from hybridlat.cli.output import ProgressShown, Run, console, echo, print_json
+from hybridlat.cli.output import ProgressShown, Run, echo
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
@@ -52,37 +53,32 @@ def targets(run: Run) -> None:
         device, every_device = run.device, run.every_device
         known = target_list.list_targets(run.store, device)
         families = [] if device else family_heads()
-    if run.as_json:
-        every = target_list.by_data_sheet(known) if every_device and not device else []
-        print_json([asdict(info) for info in (*known, *every)])
-        return
-    out = console()
+    every = target_list.by_data_sheet(known) if run.as_json and every_device and not device else []
     devices = {info.target.split("/")[0] for info in known}
+    shown = list[Table | Text | str]()
     for basis in ("measurements", "public tables", "a model", "the data sheet"):
         rows = [info for info in known if _basis(info) == basis]
         if len(devices) > 1 and basis == "the data sheet" and device:
             names = ", ".join(dict.fromkeys(info.target.split("/")[0] for info in rows))
-            out.print(f"By data sheet, under other engines and precisions: {names}", "")
+            shown.append(Text(f"By data sheet, under other engines and precisions: {names} "))
         elif rows:
-            _table(f"Targets that rest on {basis}", rows).print(out)
-            out.print()
+            shown += [_table(f"Targets that rest on {basis}", rows), ""]
     if not known:
-        out.print("Only the data sheet of this device is known: predictions are rough.")
+        shown.append(Text("Only the data sheet of this device is known: predictions are rough."))
     if families:
         boards = target_list.gpus()
         widths = [
             [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
         ]
         columns = [Column("engine, any version"), Column(_WIDTH, right=True)]
-        caption = "" if every_device else "--all names them."
         title = f"{count_text(len(boards), 'GPU')} predicted by their data sheets"
-        Table(columns, widths, title, caption).print(out)
+        shown.append(Table(columns, widths, title, "" if every_device else "--all names them."))
         if every_device:
-            kinds = dict.fromkeys(board.architecture for board in boards)
+            kinds = {board.architecture for board in boards}
             named = {k: ", ".join(b.name for b in boards if b.architecture == k) for k in kinds}
             columns = [Column("architecture"), Column("GPU, its modes and slices", wraps=True)]
-            out.print()
-            Table(columns, sorted(named.items())).print(out)
+            shown += ["", Table(columns, sorted(named.items()))]
+    run.show([asdict(info) for info in (*known, *every)], *shown)
 
 
 def _basis(info: target_list.TargetInfo) -> str:
@@ -94,8 +90,6 @@ def _basis(info: target_list.TargetInfo) -> str:
 
 
 def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
-    from rich.text import Text
-
     here = [info.target for info in known if "this machine" in info.source]
     noises = [info.noise_floor for info in known]
     trained = [info.trained_on if _basis(info) == "a model" else None for info in known]
@@ -145,7 +139,7 @@ def examples(run: Run) -> None:
     for name in run.names or known:
         if output is not None:
             (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
-        echo(name if output is None else output / f"{name}.onnx")
+        echo(name if output is None else str(output / f"{name}.onnx"))
 
 
 @command(
@@ -162,8 +156,6 @@ def lower(run: Run) -> None:
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
-    from rich.text import Text
-
     named = named_target(run.target)
     read = read_network(run.network, run.batch, run.shapes)
     lowered = registry.lower(read, timed_as(named))
@@ -177,19 +169,16 @@ def lower(run: Run) -> None:
             differs = None if differing is None else bool(differing & set(origins))
             kernels.append({"cell": number, "op": op, "nodes": nodes, "engine_differs": differs})
     removed = [names[i] for i in lowered.removed]
-    if run.as_json:
-        body = {"network": run.network, "by": lowered.by, "kernels": kernels}
-        print_json(body | {"removed": removed, "warnings": list(lowered.warnings)})
-        return
+    body = {"network": run.network, "by": lowered.by, "kernels": kernels, "removed": removed}
     counts = f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')}"
     cells = count_text(len({kernel["cell"] for kernel in kernels}), "cell")
-    out = console()
-    out.print(Text.assemble((f"{counts} in {cells}", "bold"), f", by {lowered.by}"))
-    _kernels_table(kernels).print(out)
+    head = Text.assemble((f"{counts} in {cells}", "bold"), f", by {lowered.by}")
+    notes = [Text(f"Note: {visible(str(warning))}", "yellow") for warning in lowered.warnings]
     if removed:
-        out.print(f"{len(removed)} removed: {visible(first_and_more(removed))}", style="dim")
-    for warning in lowered.warnings:
-        out.print(f"Note: {visible(str(warning))}", style="yellow")
+        left_out = f"{len(removed)} removed: {visible(first_and_more(removed))}"
+        notes.insert(0, Text(left_out, "dim"))
+    document = body | {"warnings": list(lowered.warnings)}
+    run.show(document, head, _kernels_table(kernels), *notes)
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:

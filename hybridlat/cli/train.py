@@ -62,7 +62,7 @@ def train(run: Run) -> int:
             trained = train_target(named, chosen, store=run.store, on_message=run.on_message)
     except NothingToTrain as why:
         document = {"format": 1, "target": str(named), "accepted": False, "reason": str(why)}
-        run.show(document, why)
+        run.show(document, str(why))
         return 0
     run.show(json_object(trained), *_lines(trained))
     return UNTRUSTED if trained.folder is None else 0

@@ -12,21 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from hybridlat.report import units
 from hybridlat.report.cell_texts import chain, what_text
 from hybridlat.report.html_section import in_notebook
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import is_command, notes, printed
-from hybridlat.report.units import (
-    NOTHING,
-    RESOLUTION_US,
-    Ratio,
-    Scale,
-    answer_text,
-    percent_text,
-    ratio_to,
-    scale_for,
-    verdict_text,
-)
+from hybridlat.report.units import NOTHING, RESOLUTION_US, Ratio, Scale, ratio_to
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import visible
 
@@ -150,9 +141,9 @@ class Comparison:
         return printed(self.print)
 
     def _repr_html_(self) -> str:
-        networks, apart = self.networks_table(), differences_table(self.estimates, ROWS)
-        head = list(filter(None, [str(networks.caption)]))
-        return in_notebook(head, [networks, apart] if apart.rows else [networks])
+        tables = [self.networks_table(), differences_table(self.estimates, ROWS)]
+        head = [*filter(None, [str(tables[0].caption)])]
+        return in_notebook(head, [table for table in tables if table.rows])
 
     def print(self, console: Console, *, every_cell: bool = False) -> None:
         """The networks in a table, then the cells that set them apart, the largest first."""
@@ -163,7 +154,7 @@ class Comparison:
             console.print(table.terminal())
         blocks: dict[tuple[str, ...], tuple[list[str], list[Text]]] = {}
         for number, estimate in enumerate(self.estimates):
-            doubt = Text(visible(f"{verdict_text(estimate)}."), STYLES["bad"])
+            doubt = Text(visible(f"{units.verdict_text(estimate)}."), STYLES["bad"])
             own = [] if estimate.trusted else [[doubt]]
             for note in notes(estimate, everything=every_cell):
                 own += [] if is_command(note) else [[]]
@@ -180,7 +171,7 @@ class Comparison:
         """The networks, and how each compares with the first; at several batches they do not."""
         estimates, rows = self.estimates, list[list[Cell | str]]()
         for number, (estimate, ratio) in enumerate(zip(estimates, self.ratios, strict=True)):
-            latency, interval = answer_text(estimate)
+            latency, interval = units.answer_text(estimate)
             name = Cell(estimate.network, "name" if estimate.trusted else "doubtful")
             of, batch = estimate.target, str(estimate.batch)
             answer = (Cell(latency, "latency"), interval, *_against(estimates[0], estimate, ratio))
@@ -220,7 +211,7 @@ def _against(first: Estimate, other: Estimate, ratio: Ratio | None) -> tuple[str
     times = max(ratio.ratio, 1 / ratio.ratio)
     text = Cell(f"{times:.{2 if times < 10 else 0}f}× {kind}", kind)
     if not ratio.is_sure:
-        sure = percent_text(max(ratio.probability_faster, 1 - ratio.probability_faster), 0)
+        sure = units.percent_text(max(ratio.probability_faster, 1 - ratio.probability_faster), 0)
         text = Cell(f"{kind}? {sure} sure", "sameness")
     return text, f"{low:.2f} – {high:.2f}×"
 
@@ -232,7 +223,7 @@ def differences_table(
     rows = cell_differences(estimates, alike=most is not None)
     # One hidden row would take as many lines as the row that stands for it.
     shown = rows if most is None or len(rows) == most + 1 else rows[:most]
-    scale = scale_for(total for row in rows for total in row.total_us)
+    scale = units.scale_for(total for row in rows for total in row.total_us)
     titles = [f"{letter_of(number)} [{scale.name}]" for number in range(len(estimates))]
     titles += ["B − A"] if len(estimates) == 2 else []
     room = _PAGE_ROOM
