@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict, get_args
 
 from hybridlat import onnx_io
 from hybridlat.engines.device_sheets import read
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 MeasureMode = Literal["auto", "never", "always"]
 """Whether a call measures; see ``predict``."""
-DEFAULT_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Options:
             if not 0.5 < (1 + number_of(share)) / 2 < 1:
                 raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
             object.__setattr__(self, name, number_of(share))  # JSON takes no other kind
-        if self.measure not in ("auto", "never", "always"):
+        if self.measure not in get_args(MeasureMode):
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
         if not (self.progress is None or callable(self.progress)):
             raise InputError(f"progress={self.progress!r} cannot be called: give a function")
@@ -68,7 +67,7 @@ class Options:
     @property
     def aim(self) -> float:
         """What the gate works towards: the tolerance, 5 % where none is given."""
-        return DEFAULT_TOLERANCE if self.tolerance is None else self.tolerance
+        return 0.05 if self.tolerance is None else self.tolerance
 
 
 class Sizes(TypedDict, total=False):
@@ -135,9 +134,11 @@ def sheet_of(device: object, target: object) -> Device | None:
             "device is the data sheet of the target's device: give a target as well, as in "
             "target='l4/tensorrt/fp16'"
         )
-    if not (device is None or isinstance(device, str | os.PathLike | Device)):
+    if isinstance(device, str | os.PathLike):
+        return read(os.fspath(device))
+    if not (device is None or isinstance(device, Device)):
         raise InputError(f"device={device!r}: give a hybridlat.Device or the path of a data sheet")
-    return read(os.fspath(device)) if isinstance(device, str | os.PathLike) else device
+    return device
 
 
 Source: TypeAlias = "ModelSource | torch.nn.Module"

@@ -70,11 +70,9 @@ class MeasureService:
         missing = [h for h in hashes if h not in known]
         request = self._request(opened, partition, missing, what != "cells")
         records = self._measure([request], MeasurementConfig(), partition)
-        shown_ratio = composition_of(self.data).shown_ratio
+        ratio = composition_of(self.data).shown_ratio
         named = replace(request, name=opened.file.name)
-        return _report(
-            named, self.data, records, partition.counts, len(known), started, shown_ratio
-        )
+        return _report(named, self.data, records, partition.counts, len(known), started, ratio)
 
     def _request(
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
@@ -114,16 +112,12 @@ def _report(
         sum_us = data.dispatch_overhead_us + sum(n * each_us[h] for h, n in uses.items())
     whole_us = next((r.latency_us for r in records if r.kind == "network"), None)
     warnings, load = registry.about(measured.network), busiest(r.environment for r in records)
+    whole_us, sum_us = (None if us is None else shown_ratio * us for us in (whole_us, sum_us))
+    failures = {r.signature: r.failure for r in records if r.failure is not None}
+    warnings = warnings if load is None else (*warnings, load.sentence)
+    figures = known, whole_us, sum_us, time.perf_counter() - started
     return MeasureReport(
-        network=measured.name,
-        target=str(data.target),
-        records=tuple(records),
-        known=known,
-        latency_us=None if whole_us is None else shown_ratio * whole_us,
-        sum_of_cells_us=None if sum_us is None else shown_ratio * sum_us,
-        elapsed_s=time.perf_counter() - started,
-        failures={r.signature: r.failure for r in records if r.failure is not None},
-        warnings=warnings if load is None else (*warnings, load.sentence),
+        measured.name, str(data.target), tuple(records), *figures, failures, warnings
     )
 
 

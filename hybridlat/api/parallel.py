@@ -43,20 +43,6 @@ class Spec:
     token: bytes
     call: bytes
 
-    @classmethod
-    def of(cls, session: Session, token: bytes) -> Spec:
-        engine = ResolvedEngine(session.target, why_not=session.why_not)
-        options = replace(session.options, measure="auto", settings=None, progress=None)
-        known, far = session.data.user_networks, session.surprising
-        return cls(
-            session=partial(
-                Session, engine, session.requested, options, user_networks=known, surprising=far
-            ),
-            store=session.store.url,
-            token=token,
-            call=os.urandom(8),
-        )
-
     def open(self) -> Sessions:
         """The sessions of a worker."""
         first = self.session(Store(self.store))
@@ -85,8 +71,13 @@ def answers_by_workers(
     sessions: Sessions, items: Iterable[Item], query: Query, jobs: int | None, token: bytes
 ) -> Generator[Answer]:
     """The answers to many networks, in order, by ``jobs`` processes; see ``predict_many``."""
-    count = workers.count_of(jobs)
-    spec, ahead = Spec.of(sessions.first, token), windows(map(Item.as_bytes, items), count)
+    first, count = sessions.first, workers.count_of(jobs)
+    engine = ResolvedEngine(first.target, why_not=first.why_not)
+    options = replace(first.options, measure="auto", settings=None, progress=None)
+    known: Any = {"user_networks": first.data.user_networks, "surprising": first.surprising}
+    session = partial(Session, engine, first.requested, options, **known)
+    spec = Spec(session, first.store.url, token, call=os.urandom(8))
+    ahead = windows(map(Item.as_bytes, items), count)
 
     def in_windows() -> Generator[Answer]:
         window = next(ahead, None)

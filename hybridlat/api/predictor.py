@@ -11,20 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, overload
 
-from hybridlat.api.arguments import (
-    Batches,
-    Item,
-    ManyOptions,
-    MeasureMode,
-    OneBatch,
-    Options,
-    Query,
-    Sizes,
-    check_many,
-    items_of,
-    sheet_of,
-    whole_number,
-)
+from hybridlat.api import arguments
+from hybridlat.api.arguments import Item, MeasureMode, Query, Sizes, check_many, items_of
 from hybridlat.api.session import Answer, Session, Sessions, answer_of, raising
 from hybridlat.engines.device_sheets import is_gpu
 from hybridlat.engines.registry import resolve
@@ -73,11 +61,11 @@ class Predictor(AbstractContextManager["Predictor"]):
             raise InputError(
                 f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
             )
-        count = whole_number(threads)
+        count = arguments.whole_number(threads)
         if threads is not None and (count is None or count < 1):
             raise InputError(f"threads={threads!r}: give a whole number of threads, from 1")
-        sheet = sheet_of(device, target)
-        options = Options(tolerance, confidence, measure, sheet, settings, progress)
+        sheet = arguments.sheet_of(device, target)
+        options = arguments.Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
         if isinstance(target, str):
             named: Target | None = named_target(target, self.store)
@@ -144,12 +132,12 @@ class Predictor(AbstractContextManager["Predictor"]):
 
     @overload
     def predict(
-        self, source: Source, input: Example | None = None, **options: Unpack[OneBatch]
+        self, source: Source, input: Example | None = None, **options: Unpack[arguments.OneBatch]
     ) -> Estimate: ...
 
     @overload
     def predict(
-        self, source: Source, input: Example | None = None, **options: Unpack[Batches]
+        self, source: Source, input: Example | None = None, **options: Unpack[arguments.Batches]
     ) -> Estimates[Estimate]: ...
 
     def predict(
@@ -180,7 +168,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         input: Example | None = None,
         *,
         errors: Literal["raise"] = "raise",
-        **options: Unpack[ManyOptions],
+        **options: Unpack[arguments.ManyOptions],
     ) -> Iterator[Estimate]: ...
 
     @overload
@@ -190,7 +178,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         input: Example | None = None,
         *,
         errors: Literal["return"],
-        **options: Unpack[ManyOptions],
+        **options: Unpack[arguments.ManyOptions],
     ) -> Iterator[Answer]: ...
 
     def predict_many(
@@ -214,7 +202,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
-        if jobs is not None and not whole_number(jobs):
+        if jobs is not None and not arguments.whole_number(jobs):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
         check_many(sources, "predict_many")
         query = Query(batch, shapes, input, describe, dedupe)

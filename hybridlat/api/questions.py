@@ -82,13 +82,8 @@ def recommend(
                 if (rules := session.partitioner.rules) not in partitions:
                     partitions[rules] = session.partition(opened)
                 sessions.append((session, partitions[rules]))
-        foresee(
-            [
-                (law, cells_of(partition, opened.network))
-                for session, partition in sessions
-                if (law := family_law(session.data))
-            ]
-        )
+        laws = [(family_law(session.data), partition) for session, partition in sessions]
+        foresee([(law, cells_of(parts, opened.network)) for law, parts in laws if law])
         estimates = [estimate(one, opened, started, partition=parts) for one, parts in sessions]
     if (max_latency_us, fps) != (None, None):
         estimates = [one.against(max_latency_us, fps=fps) for one in estimates]

@@ -166,9 +166,8 @@ class Session:
         cells, uses = tuple(partition.counts), tuple(partition.counts.values())
         texts = tuple([partition.texts[signature] for signature in cells])
         copied = copied_bytes(opened.network()) if law is not None and law.task.copies else 0.0
-        of, name = partition.whole, opened.file.label
-        known = self.target, texts, uses, copied, latency_us, of, name, True
-        return MeasuredNetwork(*known, cells=cells)
+        known = self.target, texts, uses, copied, latency_us, partition.whole, opened.file.label
+        return MeasuredNetwork(*known, True, cells=cells)
 
 
 class Sessions:

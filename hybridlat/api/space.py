@@ -64,8 +64,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     """The space as its cells are believed now, as in one network that holds them all."""
     options, data = session.options, session.data
     data.refresh()
-    counts: dict[str, int] = {}
-    texts: dict[str, str] = {}
+    counts, texts = dict[str, int](), dict[str, str]()
     cells: dict[Block, Mapping[str, int]] = {}
     for example in examples:
         counts = example.partition.counts | counts
@@ -77,16 +76,15 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     belief = prior_belief(data, NetworkCells(*of_cells, copied), options.confidence)
     priors = belief.priors
     warnings = [w for example in examples for w in example.partition.warnings]
-    return BlockSpace(
-        str(session.target),
-        belief.composition,
-        belief.composition.start([replace(cell, count=1) for cell in priors.cells], priors.block),
-        {block: cells.get(block, {}) for block in order},
-        options.aim,
-        [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
-        {priors.cells[i].signature: reason for i, reason in priors.failures.items()},
-        tuple(dict.fromkeys((*data.model_warnings, *warnings))),
+    start = belief.composition.start(
+        [replace(cell, count=1) for cell in priors.cells], priors.block
     )
+    by_block = {block: cells.get(block, {}) for block in order}
+    drawn = [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn]
+    failures = {priors.cells[i].signature: reason for i, reason in priors.failures.items()}
+    notes = tuple(dict.fromkeys((*data.model_warnings, *warnings)))
+    believed = str(session.target), belief.composition, start, by_block
+    return BlockSpace(*believed, options.aim, drawn, failures, notes)
 
 
 def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:
@@ -137,10 +135,8 @@ def _chained(sessions: Sessions, choices: _Choices, choice: Mapping[str, str]) -
 
 def chain(blocks: Sequence[Network]) -> Network:
     """One network that runs ``blocks`` in turn; the names of block ``i`` begin with ``i/``."""
-    nodes: list[Node] = []
-    types: dict[str, TensorType] = {}
-    constants: dict[str, Constant] = {}
-    first = last = ""
+    nodes, first, last = list[Node](), "", ""
+    types, constants = dict[str, TensorType](), dict[str, Constant]()
     for number, block in enumerate(blocks):
         source, result = _ends(block)
         if number and types[last] != block.types[source]:
