@@ -69,8 +69,7 @@ class Session:
         self.target, self.backend = engine.target, engine.backend
         self._data = TargetData(engine.target, store, options.models)
         self._doubted = self._data.doubted() if engine.backend is not None else None
-        self.data.user_networks = user_networks or {}
-        self.surprising = surprising
+        self.data.user_networks, self.surprising = user_networks or {}, surprising
         self.partitioner = Partitioner(engine.target, store)
 
     @property

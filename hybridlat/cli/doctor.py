@@ -130,18 +130,18 @@ def _conditions(problems: _Problems) -> dict[str, str]:
 def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | None:
     """How steadily the default engine runs; None without one, or where it is not to be timed."""
     try:
-        engine = registry.resolve(None)
+        backend = registry.resolve(None).backend
     except BackendUnavailable as error:
         problems.add(f"the default engine does not start: {error}", "install onnxruntime", "error")
         return None
-    if engine.backend is None:
+    if backend is None:
         return None
-    with closing(engine.backend):
+    with closing(backend):
         if seconds <= 0:
             return None
         say(f"timing the reference network for {seconds:.0f} s")
         try:
-            timed = steadiness(engine.backend, seconds)
+            timed = steadiness(backend, seconds)
         except HybridlatError as error:
             problems.add(str(error), "see the reason, and run doctor again", "error")
             return None

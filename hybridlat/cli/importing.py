@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -33,13 +33,10 @@ _SHOWN, _FAR = 5, "{:,} more are as far off (--json)"  # values named for each r
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
 _TWICE = 2.0  # what records of one network differ by where one of them is wrong
 PLAN, PACKS = "plan", "packs"
-_OF: Mapping[str, Sequence[str]] = {
-    "nets": importers.TABLES,
-    "columns": ["networks"],
-    "target": importers.TABLES,
-}
-"""Which contents an option is for."""
+# Which contents an option is for.
+_OF = {"nets": importers.TABLES, "columns": ("networks",), "target": importers.TABLES}
 _NAMES = {PLAN: "plans", PACKS: "packs", "networks": "tables", "trtexec": "logs of trtexec"}
+_Imported: TypeAlias = tuple[dict[str, Any], list[str]]  # the JSON document, and what is said
 _PATH = click.Path(path_type=Path)
 _FROM = (
     "What PATH is, if its look does not say: networks (a table of whole networks), trtexec (its "
@@ -152,15 +149,12 @@ def _import_plans(opened: Store, paths: Sequence[Path]) -> dict[str, Any]:
             raise InputError(f"{path} holds no whole line of a result: {fix}")
     records = [record for plan, _ in results for record in plan]
     failures = sum(record.failure is not None for record in records)
-    document: dict[str, Any] = {"targets": sorted({str(record.target) for record in records})}
-    new = sum(count for _, count in results)
-    return document | {"records": len(records), "new": new, "failures": failures}
+    targets, new = sorted({str(r.target) for r in records}), sum(count for _, count in results)
+    return {"targets": targets, "records": len(records), "new": new, "failures": failures}
 
 
-def _import_records(
-    opened: Store, data_set: str | None, paths: Sequence[Path]
-) -> tuple[dict[str, Any], list[str]]:
-    """Import packs, or what a plug-in reads; the JSON document, and what is said."""
+def _import_records(opened: Store, data_set: str | None, paths: Sequence[Path]) -> _Imported:
+    """Import packs, or what a plug-in reads."""
     counts, skipped = Counter[str](), Counter[str]()
     targets, far = set[str](), list[str]()
     for path in paths:
@@ -218,8 +212,8 @@ def _first(sentences: Sequence[str], more: str) -> list[str]:
 
 def _import_rows(
     opened: Store, read: Rows, nets: Path | None, default: Target | None, shown: ProgressShown
-) -> tuple[dict[str, Any], list[str]]:
-    """Import whole networks of tables or logs; the JSON document, and what is said."""
+) -> _Imported:
+    """Import whole networks of tables or logs."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     files = None if nets is None else tables.NetworkFiles(nets)
     new, left_out = tables.take(read.rows, files, shown.count)

@@ -29,7 +29,6 @@ from hybridlat.errors import HybridlatError
 from hybridlat.schema.shown import visible
 
 NO_MEMORY, DEFECT, INTERRUPTED, BROKEN_PIPE = 3, 70, 130, 141
-DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
 _DEBUG = "Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1)."
 _LOGGER = logging.getLogger("hybridlat")
 
@@ -62,8 +61,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 """Of each command its module and its summary."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+# What other tools call it, and what it is here.
 _OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
-"""What other tools call it, and what it is here."""
 _IN_ASCII = dict(zip("µμ×–→…·−", "uux->~.-", strict=True)) | {"±": "+-"}
 _IN_ASCII |= dict.fromkeys("▏▎▍▌▋▊▉█", "#") | dict.fromkeys("─━", "-")
 _OF_TARGET = re.compile("--(precision|engine|runtime|dtype|device|gpu|fp32|fp16|bf16|int8)")
@@ -121,7 +120,7 @@ class _Form(logging.Formatter):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hybridlat", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Log to standard error what is being done.")
-@click.option("--debug", is_flag=True, envvar=DEBUG_VARIABLE, help=_DEBUG)
+@click.option("--debug", is_flag=True, envvar="HYBRIDLAT_DEBUG", help=_DEBUG)
 @click.pass_context
 def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     """The latency of a CNN: measured where it can be, predicted where it cannot.

@@ -11,14 +11,9 @@ from dataclasses import dataclass, replace
 from hybridlat.graph.operators import QUANTISERS
 from hybridlat.report.units import RESOLUTION_US, plus_minus_text, reach_text
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.structure import (
-    CellEstimate,
-    CellStructure,
-    Kernel,
-    LatencySource,
-    half_width_share,
-)
+from hybridlat.schema.structure import CellEstimate, CellStructure, Kernel, half_width_share
 
+_ALIKE = 1.25  # cells whose latencies are further apart are not folded into one row
 _DIGITS = re.compile(r"(\d+)")
 # No two operators share a short name.
 _SHORT = {
@@ -78,12 +73,12 @@ def names_text(names: Iterable[str]) -> str:
 def _one_number_apart(paths: Sequence[str]) -> str:
     """``fire2–3``, ``blocks.0–4,7`` where all paths are alike but for one number; else nothing."""
     split = [_DIGITS.split(path) for path in paths]
-    if len(paths) < 2 or len({len(parts) for parts in split}) > 1:
+    if len({len(parts) for parts in split}) != 1:
         return ""
     apart = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]
     if len(apart) != 1 or not all(parts[apart[0]].isdecimal() for parts in split):
         return ""
-    index = apart[0]
+    (index,) = apart
     numbers = enumerate(sorted({int(parts[index]) for parts in split}))
     # What follows one another is as far from its position.
     runs = [[n for _, n in run] for _, run in itertools.groupby(numbers, lambda p: p[1] - p[0])]
@@ -104,7 +99,7 @@ def what_text(cell: CellStructure) -> str:
     quantised = any(n in QUANTISERS or n.startswith("QLinear") for n in heavy.op.split("+"))
     number = " int8" if heavy.contracts and quantised else ""
     if len(kernels) == 1:
-        return kernel_text(heavy) + number
+        return _kernel_text(heavy) + number
     windows = [kernel for kernel in kernels if kernel.contracts and kernel.window]
     first = next((k for k in kernels if len(k.input_shape) == 4), None)
     if heavy.window and windows and first is not None and len(kernels[-1].output_shape) == 4:
@@ -114,17 +109,16 @@ def what_text(cell: CellStructure) -> str:
         stride = max(round(first.input_shape[2] / max(last[2], 1)), 1)
         widest = max(windows, key=lambda kernel: (math.prod(kernel.window or ()), kernel.work.flop))
         return _image_text(first.input_shape[1], last[1], _window(widest, stride), last) + number
-    return f"{kernel_text(heavy)} +{len(kernels) - 1}{number}"
+    return f"{_kernel_text(heavy)} +{len(kernels) - 1}{number}"
 
 
-def kernel_text(kernel: Kernel) -> str:
+def _kernel_text(kernel: Kernel) -> str:
     """The same of one kernel; a convolution needs no name."""
-    text = kernel_sizes(kernel)
     if kernel.contracts and kernel.window:
-        return text
+        return kernel_sizes(kernel)
     names = kernel.op.split("+")
     name = next((name for name in names if name not in QUANTISERS), names[0])
-    return f"{abbreviated(name)} {text}".strip()
+    return f"{abbreviated(name)} {kernel_sizes(kernel)}".strip()
 
 
 def kernel_sizes(kernel: Kernel) -> str:
@@ -161,10 +155,6 @@ def _size(shape: Sequence[int]) -> str:
     return "×".join(map(str, sizes or shape[-1:]))
 
 
-ALIKE = 1.25
-"""Cells whose latencies are further apart than this factor are not folded into one row."""
-
-
 @dataclass(frozen=True)
 class Row:
     """What a table says of one cell, or of several that read the same.
@@ -187,7 +177,7 @@ class Row:
         return chain(self.ops, width) or self.cells[0].signature[:8]
 
     @property
-    def source(self) -> LatencySource:
+    def source(self) -> str:
         return self.cells[0].source
 
     @property
@@ -211,8 +201,8 @@ class Row:
         """Whether a row of the same words takes about as long."""
         if not self.what or self.latency_us is None or other.latency_us is None:
             return False
-        low, high = sorted((self.latency_us, other.latency_us))
-        return high <= ALIKE * low
+        low_us, high_us = sorted((self.latency_us, other.latency_us))
+        return high_us <= _ALIKE * low_us
 
     def with_cells_of(self, row: Row) -> Row:
         """Both as one; a limit that they reach to different degrees loses its number."""

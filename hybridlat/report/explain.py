@@ -27,7 +27,6 @@ _LIKELY = 0.05
 _TELLS = math.sqrt(10)  # odds "not worth more than a bare mention" (Jeffreys, 1961, appendix B)
 _CHECKS: Mapping[str, Any] = shipped_table("explain")["checks"]
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
-_OF_CELL = ("signature", "ops", "nodes")
 _MOVES = ("reformat", "copynode", "memcpy", "cast")
 
 
@@ -112,9 +111,8 @@ class Explanation:
         body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
         body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
         body |= {"nothing": self.nothing, "cause": self.cause.kind, "spread": self.spread}
-        body |= {"tied": [one.kind for one in self.tied]}
-        suspects = [asdict(one) for one in self.suspects]
-        return body | {"suspects": suspects, "stated": [asdict(one) for one in self.stated]}
+        each = {name: [*map(asdict, getattr(self, name))] for name in ("suspects", "stated")}
+        return {**body, "tied": [one.kind for one in self.tied], **each}
 
     def shown(self) -> list[Suspect]:
         """The suspects that matter to people."""
@@ -122,16 +120,13 @@ class Explanation:
 
     def table(self) -> Table:
         """What each would take, and how probable it is."""
-        rows = [
-            ["by the log", Cell(first_upper(one.text), "name"), latency_text(one.latency_us)]
-            for one in self.stated
-        ]
+        rows = [("by the log", one.text, latency_text(one.latency_us)) for one in self.stated]
         for one in self.shown():
-            text = Cell(first_upper(one.text), "name")
-            rows.append([part_text(one.probability), text, interval_text(one.interval_us)])
-        rows.append([part_text(self.nothing), "Nothing of these", ""])
+            rows.append((part_text(one.probability), one.text, interval_text(one.interval_us)))
+        named = [[odds, Cell(first_upper(text), "name"), takes] for odds, text, takes in rows]
         titles = Column("probability", right=True), Column("circumstance", wraps=True)
-        return Table([*titles, Column("would take", right=True)], rows)
+        nothing = [part_text(self.nothing), "Nothing of these", ""]
+        return Table([*titles, Column("would take", right=True)], [*named, nothing])
 
     def headline(self) -> str:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
@@ -169,10 +164,11 @@ class Layers:
 
     def to_json(self) -> dict[str, Any]:
         """The cells with their latency there, and what belongs to none."""
-        cells = []
-        for i, cell in enumerate(self.estimate.cells):
-            times = {"predicted_us": cell.total_us, "profiled_us": self.cells_us.get(i)}
-            cells.append({name: getattr(cell, name) for name in _OF_CELL} | times)
+        cells = [
+            {name: getattr(cell, name) for name in ("signature", "ops", "nodes")}
+            | {"predicted_us": cell.total_us, "profiled_us": self.cells_us.get(i)}
+            for i, cell in enumerate(self.estimate.cells)
+        ]
         return {"cells": cells, "moved_us": dict(self.moved), "others_us": dict(self.others)}
 
     def table(self, most: int = 12) -> Table:

@@ -16,45 +16,36 @@ from hybridlat.schema.estimate import Estimate
 _CHAIN = 60  # letters of a cell's kernels until it is opened
 _LETTERS, _LEAST = 150, 7  # that the whole line of time has room for; fewer say nothing
 _LIMITS = ("compute", "memory", "launch", "")  # the last: nothing explains the time
-_ASSETS = Path(__file__).parent / "assets"
 
 
 @cache
 def asset(name: str) -> Template:
     """A file that is part of the page, ``$name`` standing for what is filled in."""
-    return Template((_ASSETS / name).read_text(encoding="utf-8"))
+    file = Path(__file__).parent / "assets" / name
+    return Template(file.read_text(encoding="utf-8"))
 
 
 def in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str] = ()) -> str:
     """A piece of a page for a notebook, light or dark; the first line is bold."""
     bold = "".join(f"<b>{escape(line)}</b><br>" for line in head[:1])
+    lines, others = ("<br>".join(map(escape, texts)) for texts in (head[1:], notes))
     pages = ""
     for table in tables:
         columns = [replace(column, wraps=not column.right) for column in table.columns]
         pages += replace(table, columns=columns).page()
-    return asset("notebook.html").substitute(
-        head=bold + "<br>".join(map(escape, head[1:])),
-        tables=pages,
-        notes="<br>".join(map(escape, notes)),
-    )
+    return asset("notebook.html").substitute(head=bold + lines, tables=pages, notes=others)
 
 
 def network_section(estimate: Estimate, number: int, heading: str) -> str:
     """The section of the ``number``-th estimate."""
     structure, names = estimate.structure, escape(names_text(estimate.removed))
     not_run = f"<summary>Not run: {units.not_run_text(estimate)}</summary><p>{names}</p>"
-    parts = [
-        f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
-        _header(estimate, heading),
-        _notes(estimate),
-        _timeline(estimate),
-        asset("graph.html").template if structure and structure.places else "",
-        _roofline(estimate),
-        _table(estimate),
-        f'<details class="removed">{not_run}</details>' if estimate.removed else "",
-        "</section>",
-    ]
-    return "\n".join(filter(None, parts))
+    start = f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">'
+    parts = [start, _header(estimate, heading), _notes(estimate), _timeline(estimate)]
+    parts.append(asset("graph.html").template if structure and structure.places else "")
+    parts += [_roofline(estimate), _table(estimate)]
+    parts.append(f'<details class="removed">{not_run}</details>' if estimate.removed else "")
+    return "\n".join(filter(None, [*parts, "</section>"]))
 
 
 def _header(estimate: Estimate, heading: str) -> str:
@@ -99,13 +90,11 @@ def _notes(estimate: Estimate) -> str:
     if not remarks and estimate.trusted and estimate.grade in ("measured", "good"):
         return ""
     parts = [f"<p><b>{escape(units.first_upper(units.verdict_text(estimate)))}.</b></p>"]
-    for remark in remarks:
+    for remark in (one for one in remarks if one.kind != "warn"):
         text = escape(remark.text.strip())
-        if remark.kind == "command":
-            parts.append(f"<pre><code>{text}</code></pre>")
-        elif remark.kind != "warn":
-            parts.append(f"<p>{text}</p>")
-    if others := [f"<li>{escape(cell.text)}</li>" for cell in remarks if cell.kind == "warn"]:
+        is_command = remark.kind == "command"
+        parts.append(f"<pre><code>{text}</code></pre>" if is_command else f"<p>{text}</p>")
+    if others := [f"<li>{escape(one.text)}</li>" for one in remarks if one.kind == "warn"]:
         count = units.count_text(len(others), "note")
         parts.append(f"<details><summary>{count}</summary><ul>{''.join(others)}</ul></details>")
     kind = "" if estimate.trusted else " bad"
@@ -138,22 +127,17 @@ def _table(estimate: Estimate) -> str:
         button = '<button type="button" class="show" title="show in the graph">'
         figures = [units.percent_text(row.share), f"×{row.count}"]
         figures += [units.each_text(scale, row.latency_us), row.reach()]
-        words = [
-            Html(row.source, f"source word tight {row.source}"),
-            Html(row.limit, "word tight"),
-            Html(f"{button}{escape(row.where())}</button>", "word tight"),
-            Html(escape(row.what), "word tight"),
-            Html(_opened(row), "word ops"),
-        ]
-        lines.append([Html(bar, "meter"), *figures, *words])
+        source = Html(row.source, f"source word tight {row.source}")
+        words = row.limit, f"{button}{escape(row.where())}</button>", escape(row.what)
+        tight = [Html(markup, "word tight") for markup in words]
+        lines.append([Html(bar, "meter"), *figures, source, *tight, Html(_opened(row), "word ops")])
     columns = [
         *titled("", "share", "uses", f"each, {scale.name}", "interval", right=True),
         *titled("source", "limit", "where", "what", "cell", wraps=True),
     ]
     plain, one_source = estimate.structure is None, len({row.source for row in rows}) == 1
     left_out = {"limit": not any(row.limit for row in rows), "where": plain, "what": plain}
-    left_out["source"] = one_source  # the grade has said it
-    table = Table(columns, lines).without(left_out)
+    table = Table(columns, lines).without(left_out | {"source": one_source})  # the grade says it
     attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
     return f"<h2>Cells, slowest first</h2>\n{table.page(attributes)}"
 

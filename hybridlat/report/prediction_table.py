@@ -29,9 +29,9 @@ COLUMNS = (
 _COLUMNS = [Column("network"), Column("batch", right=True), Column("target")]
 _COLUMNS += titled("latency", "interval", "throughput", right=True)
 _COLUMNS += titled("grade", "verdict", "memory")
-DOUBT, _LATER = "?", 1.005  # latencies of three digits that differ
+_LATER = 1.005  # latencies of three digits that differ
 _DOUBTFUL = (
-    f"{DOUBT} not to be trusted: a cell has no latency, the measurements are doubtful, or the "
+    "? not to be trusted: a cell has no latency, the measurements are doubtful, or the "
     "tolerance is not kept."
 )
 
@@ -81,8 +81,7 @@ class PredictionTable:
         records = []
         for place, answer in self.rows():
             own = record_of(answer) if isinstance(answer, Estimate) else self._failed(place)
-            record: dict[str, object] = dict.fromkeys(COLUMNS) | own
-            records.append(record | {"network": self.networks[place[0]]})
+            records.append({**dict.fromkeys(COLUMNS), **own, "network": self.networks[place[0]]})
         return csv_of(records)
 
     def to_json(self) -> list[dict[str, object]]:
@@ -91,9 +90,9 @@ class PredictionTable:
         return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in answers]
 
     def _failed(self, place: Place) -> dict[str, object]:
-        body = {"network": self.networks[place[0]], "target": self._target(place)}
-        error = {"latency_us": None, "error": str(self.answers[place])}
-        return {**body, "batch": self.batches[place[1]], **error}
+        of = {"network": self.networks[place[0]], "target": self._target(place)}
+        error = str(self.answers[place])
+        return {**of, "batch": self.batches[place[1]], "latency_us": None, "error": error}
 
     def _target(self, place: Place) -> str:
         """Its own: that of a file of another precision differs; errors have that of the column."""
@@ -105,10 +104,11 @@ class PredictionTable:
         return next(targets, self.targets[place[2]])
 
     def _whole(self) -> Table:
-        rows = [
-            [self.networks[at[0]], self._batch_text(at), self._target(at), *_figures(answer)]
-            for at, answer in self.rows()
-        ]
+        rows = []
+        for place, answer in self.rows():
+            batch = getattr(answer, "batch", self.batches[place[1]])
+            shown = NOTHING if batch is None else f"{batch:,}"
+            rows.append([self.networks[place[0]], shown, self._target(place), *_figures(answer)])
         return Table(_COLUMNS, rows)
 
     def _brief(self, alone: bool) -> Table:
@@ -122,10 +122,6 @@ class PredictionTable:
         left_out = {"target": alone, "throughput": not alone, "batch": len(self.batches) == 1}
         return Table(_COLUMNS, rows).without(left_out | _empty_columns(self.estimates()))
 
-    def _batch_text(self, place: Place) -> str:
-        shown = getattr(self.answers[place], "batch", self.batches[place[1]])
-        return NOTHING if shown is None else f"{shown:,}"
-
     def _note(self) -> str:
         doubtful = any(not e.trusted and e.latency_us is not None for e in self.estimates())
         notes = [_DOUBTFUL if doubtful else "", compared_note(self.answers.values())]
@@ -138,8 +134,8 @@ def choice_table(estimates: Sequence[Estimate], *, wide: bool) -> Table:
     for one in estimates:
         watts = NOTHING if one.power_w is None else f"{one.power_w:g} W"
         rows.append([one.target, watts, *_figures(one), one.rests_on])
-    columns = [_COLUMNS[2], Column("power", right=True), *_COLUMNS[3:]]
-    columns.append(Column("rests on", wraps=True))
+    power, rests_on = Column("power", right=True), Column("rests on", wraps=True)
+    columns = [_COLUMNS[2], power, *_COLUMNS[3:], rests_on]
     left_out = {} if wide else dict.fromkeys(("throughput", "grade", "rests on"), True)
     return Table(columns, rows).without(left_out | _empty_columns(estimates))
 
@@ -152,10 +148,8 @@ def table_of(answers: Sequence[Estimate | HybridlatError]) -> Table:
         else [str(each), NOTHING, NOTHING, *_figures(each)]
         for each in answers
     ]
-    alike = {
-        column.title: len({row[i] for row in rows} - {NOTHING}) < 2
-        for i, column in enumerate(_COLUMNS[:3])
-    }
+    distinct = [{row[i] for row in rows} - {NOTHING} for i in range(3)]
+    alike = {name: len(distinct[i]) < 2 for i, name in enumerate(("network", "batch", "target"))}
     alike["network"] &= len(rows) > 1
     caption = [str(rows[0][i]) for i in (0, 2) if rows and alike[_COLUMNS[i].title]]
     estimates = [each for each in answers if isinstance(each, Estimate)]
@@ -167,9 +161,12 @@ def record_of(estimate: Estimate) -> dict[str, object]:
     memory = estimate.memory
     low, high = estimate.throughput_interval_per_s or (None, None)
     least, most = (memory and memory.total_bytes) or (None, None)
-    own: dict[str, object] = {"high_us": estimate.finite_high_us}
-    own |= {"throughput_low_per_s": low, "throughput_high_per_s": high}
-    own |= {"memory_low_bytes": least, "memory_high_bytes": most}
+    own: dict[str, object] = {"throughput_low_per_s": low, "throughput_high_per_s": high}
+    own |= {
+        "high_us": estimate.finite_high_us,
+        "memory_low_bytes": least,
+        "memory_high_bytes": most,
+    }
     own["memory_verdict"] = memory and memory.verdict
     return {n: own[n] if n in own else getattr(estimate, n) for n in COLUMNS[:-1]}
 
@@ -193,7 +190,7 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     answer, interval = answer_text(estimate)
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")
     if answer != NOTHING and not estimate.trusted:
-        latency = Cell(f"{answer} {DOUBT}", "warn")
+        latency = Cell(f"{answer} ?", "warn")
     number, percent, _ = sureness_text(estimate).partition(" %")
     sure = number + percent if percent else ""  # of a probability of 1 there is nothing to say
     verdict = f"{estimate.verdict or ''} {sure}".strip()

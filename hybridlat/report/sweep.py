@@ -103,7 +103,6 @@ class Sweep:
     @property
     def left_out(self) -> str:
         """A sentence on the values that the network cannot have, with the first of the reasons."""
-        if not self.refused:
-            return ""
         values = ", ".join(f"{x:g}" for x in self.refused)
-        return f"left out is {self.over} {values}: {next(iter(self.refused.values()))}"
+        why = next(iter(self.refused.values()), "")
+        return f"left out is {self.over} {values}: {why}" if values else ""

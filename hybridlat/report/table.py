@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-GAP = 2
-"""Characters between two columns of a terminal."""
+GAP = 2  # characters between two columns of a terminal
 STYLES = {
     "name": "bold", "doubtful": "bold red", "latency": "bold cyan",
     "faster": "green", "slower": "red", "sameness": "dim", "hint": "dim",
@@ -149,10 +148,9 @@ class Table:
     def csv(self) -> str:
         """Titles first; None is an empty field. What a spreadsheet would run begins with ``'``."""
         out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([column.title for column in self.columns])
-        for row in self.rows:  # a csv.writer leaves the field of None empty by itself
-            writer.writerow([_field(value) for value in row])
+        rows = ([_field(value) for value in row] for row in self.rows)
+        titles = [column.title for column in self.columns]
+        csv.writer(out, lineterminator="\n").writerows([titles, *rows])  # None is an empty field
         return out.getvalue()
 
 

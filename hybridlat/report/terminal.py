@@ -17,8 +17,7 @@ from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import visible
 
-WIDTH = 100
-"""Characters of a line where there is no terminal."""
+WIDTH = 100  # characters of a line where there is no terminal
 _OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
 ROWS = 15  # cells shown without --all
 _LEAST_SHARE = 0.0005  # rows below it would read 0.0 %
@@ -30,6 +29,7 @@ _AT_LEAST = 12  # for the last column of a narrow terminal
 _BARS_FROM, _BAR_WIDTH = 96, 6
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _VERDICTS = {"within": "bold green", "over": "bold red", "unsure": "yellow"}
+_Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
 
 
 def plain_console(**more: Any) -> Console:
@@ -75,7 +75,7 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     place = f"  on {estimate.target}, batch {estimate.batch}"
     answer, interval = units.answer_text(estimate)
     width = units.reach_text(estimate.latency_us, estimate.interval_us)
-    figures = [answer]
+    figures = [""]
     if estimate.throughput_per_s:
         figures.append(units.fps_text(estimate.throughput_per_s))
     figures += [] if width in (answer, interval) else [width]
@@ -83,7 +83,7 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
         figures.append(f"{interval} ({units.confidence_text(estimate.confidence)})")
     lines = [
         Text.assemble((visible(estimate.network), "bold"), visible(place)),
-        Text.assemble((answer, "bold cyan"), "   ".join(["", *figures[1:]])),
+        Text.assemble((answer, "bold cyan"), "   ".join(figures)),
         Text(visible(units.verdict_text(estimate)), "" if estimate.trusted else "bold red"),
     ]
     if estimate.verdict is not None:
@@ -92,9 +92,9 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     if (everything and estimate.memory) or tight:
         lines.append(Text(f"memory {units.memory_text(estimate)}", "yellow" if tight else "dim"))
     if everything:
-        facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
-        if estimate.latency_us is not None:
-            facts.insert(0, f"sum of cells {units.latency_text(estimate.sum_of_cells_us)}")
+        total = units.latency_text(estimate.sum_of_cells_us)
+        facts = [f"sum of cells {total}"] if estimate.latency_us is not None else []
+        facts.append(f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}")
         facts += [f"model {estimate.model}"] if estimate.model else []
         lines.append(Text(" · ".join(facts), "dim"))
     return Group(*lines)
@@ -132,9 +132,6 @@ def is_command(note: Text) -> bool:
     return note.plain.startswith("  ")
 
 
-_Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
-
-
 def cells_table(
     rows: Sequence[Row], others: Sequence[Row], width: int, is_cut: bool = True
 ) -> Table:
@@ -143,10 +140,14 @@ def cells_table(
     narrow, sources = width < _SOURCE_FROM, {row.source for row in (*rows, *others)}
     several = len(sources) > 1
     shares = [units.percent_text(None if row.latency_us is None else row.share) for row in rows]
+    each: list[str | Cell] = [units.each_text(scale, row.latency_us) for row in rows]
+    for i, row in enumerate(rows if narrow and several else ()):
+        if row.source != "measured":
+            each[i] = Cell(f"{'≈ ' if row.source == 'predicted' else ''}{each[i]}", row.source)
     shown: list[_Shown] = [
         (Column("share", True), shares),
         (Column("uses", True), [f"×{row.count}" for row in rows]),
-        (Column(f"each [{scale.name}]", True), [_each(r, scale, narrow and several) for r in rows]),
+        (Column(f"each [{scale.name}]", True), each),
     ]
     if width >= _BARS_FROM:
         top = max((row.share for row in rows), default=0.0)
@@ -176,13 +177,6 @@ def bar(share: float, top_share: float) -> str:
         return ""
     eighths = max(1, round(8 * _BAR_WIDTH * min(share / top_share, 1.0)))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _each(row: Row, scale: units.Scale, marked: bool) -> str | Cell:
-    text = units.each_text(scale, row.latency_us)
-    if not marked or row.source == "measured":
-        return text
-    return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)
 
 
 def _words(rows: Sequence[Row], room: int, is_cut: bool) -> list[_Shown]:

@@ -15,13 +15,12 @@ from hybridlat.schema.shown import latency_text as latency_text
 from hybridlat.schema.shown import scale_for as scale_for
 from hybridlat.schema.structure import half_width_share
 
-RESOLUTION_US = 1.0
-"""No clock resolves cells below this; their intervals mean nothing."""
-
+RESOLUTION_US = 1.0  # no clock resolves cells below this; their intervals mean nothing
 NOTHING = "–"
 _BAD = ("missing-cells", "busy", "contradicted", "beyond-physics", "surprising")
 _LOPSIDED = 1.2  # sides that differ by more are shown as a range
 _NARROW, _MUCH = 0.02, 0.1  # below them nobody minds
+_LEAST_SD = 0.002  # of a ratio's logarithm: no two sessions are nearer
 
 
 def each_text(scale: Scale, latency_us: float | None) -> str:
@@ -177,8 +176,8 @@ def not_run_text(estimate: Estimate) -> str:
     others = len(estimate.removed) - estimate.constants
     counts = [f"{count_text(others, 'operator')} without a kernel"] if others else []
     if estimate.constants:
-        makes = "makes" if estimate.constants == 1 else "make"
-        counts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
+        makes = count_text(estimate.constants, "operator", "that only makes", "that only make")
+        counts.append(f"{makes} constants")
     return ", ".join(counts)
 
 
@@ -187,15 +186,12 @@ def remarks(estimate: Estimate) -> list[Cell]:
     # What the verdict says already is not said again.
     basis = f"{estimate.rests_on}.".lower() if estimate.trusted else ""
     cells = []
-    for warning in [one for one in estimate.warnings if one.text.lower() != basis]:
+    for warning in (one for one in estimate.warnings if one.text.lower() != basis):
         kind = "bad" if warning.code in _BAD else "warn"
         cells.append(Cell(warning.text, "hint" if warning.fix and kind == "warn" else kind))
         if warning.fix:
             cells.append(Cell(f"  {warning.fix}", "command"))
     return cells
-
-
-_LEAST_SD = 0.002  # of a ratio's logarithm: no two sessions are nearer
 
 
 @dataclass(frozen=True)

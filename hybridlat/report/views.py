@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
@@ -62,8 +63,8 @@ def notebook(estimate: Estimate) -> str:
 
 def text_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     """One table, as a terminal shows it."""
-    shown = terminal.printed(table_of(estimates).print)
-    return "\n".join(filter(None, [shown, compared_note(estimates)]))
+    lines = [terminal.printed(table_of(estimates).print), compared_note(estimates)]
+    return "\n".join(filter(None, lines))
 
 
 def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
@@ -82,10 +83,9 @@ def to_html(estimates: Any, path: StrPath | None = None) -> str | None:
     each = _listed(estimates, "to_html", Estimate)
     if not each:
         raise InputError("to_html takes one estimate at least: there is none")
-    text = page(each)
     if path is None:
-        return text
-    write_text(path, text)
+        return page(each)
+    write_text(path, page(each))
     return None
 
 
@@ -98,10 +98,8 @@ def to_frame(estimates: Any) -> Any:
     """
     if isinstance(getattr(estimates, "estimates", None), Mapping):
         return _frame(estimates.to_json()["points"])
-    rows: list[dict[str, object]] = []
-    for one in _listed(estimates, "to_frame", Estimate, HybridlatError):
-        rows.append({"error": str(one)} if isinstance(one, HybridlatError) else record_of(one))
-    return _frame(rows)
+    each = _listed(estimates, "to_frame", Estimate, HybridlatError)
+    return _frame([record_of(e) if isinstance(e, Estimate) else {"error": str(e)} for e in each])
 
 
 def _listed(estimates: Any, call: str, *kinds: type) -> tuple[Any, ...]:
@@ -135,7 +133,6 @@ def _frame(rows: Sequence[dict[str, object]]) -> Any:
     return pandas.DataFrame(rows)
 
 
-_LIBRARIES = ("d3", "dagre")
 _SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
 _DIFFERENCES = 20  # cells that are shown
 _STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -157,8 +154,7 @@ def page(
     """
     names = list(dict.fromkeys(estimate.network for estimate in estimates))
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    named = headings(estimates)
-    parts = []
+    named, parts = headings(estimates), list[str]()
     if len(named) > 1 and choice is None:
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
@@ -177,12 +173,9 @@ def page(
         batches = [estimates[i] for i in positions]
         values = [one.batch for one in batches]
         parts.append(_drawn(batches, positions, "batch", values, table_of(batches)))
-    if choice is None:
-        parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
-    networks = [
-        {"letter": letter_of(i), "heading": named[i], **_network(estimate)}
-        for i, estimate in enumerate(estimates)
-    ]
+    each = list(enumerate(estimates))
+    parts += [network_section(one, i, named[i]) for i, one in each if choice is None]
+    networks = [{"letter": letter_of(i), "heading": named[i], **_network(one)} for i, one in each]
     made = f"hybridlat {version('hybridlat')} · {date.today().isoformat()}"
     return asset("page.html").substitute(
         title=escape(title),
@@ -199,7 +192,7 @@ def page(
 def _libraries() -> str:
     """The libraries as they were published, each after its licence."""
     scripts = []
-    for name in _LIBRARIES:
+    for name in ("d3", "dagre"):
         code = asset(f"vendor/{name}.min.js").template
         lines = [line for line in code.splitlines() if not line.startswith("//# sourceMappingURL")]
         licence = asset(f"vendor/{name}.LICENSE").template.strip()
@@ -219,8 +212,7 @@ def _comparison(comparison: Comparison) -> str:
     cells = differences_table(estimates, _DIFFERENCES)
     apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
     hints = [str(table.caption or ""), compared_note(estimates)]
-    heading = f"{len(estimates)} estimates side by side"
-    return _bars(heading, hints, table.page() + apart)
+    return _bars(f"{len(estimates)} estimates side by side", hints, table.page() + apart)
 
 
 def _bars(heading: str, hints: Sequence[str], below: str) -> str:
@@ -233,11 +225,10 @@ def _bars(heading: str, hints: Sequence[str], below: str) -> str:
 
 def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
     """Of each network and target at several batches the positions of its estimates, by batch."""
-    by_network: dict[tuple[str, str], dict[int, int]] = {}
-    for i, estimate in enumerate(estimates):
-        by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = i
-    batches = (sorted(by_batch.items()) for by_batch in by_network.values())
-    return [[i for _, i in curve] for curve in batches if len(curve) > 1]
+    by_network = defaultdict[tuple[str, str], dict[int, int]](dict)
+    for i, one in enumerate(estimates):
+        by_network[one.network, one.target][one.batch] = i
+    return [[by[n] for n in sorted(by)] for by in by_network.values() if len(by) > 1]
 
 
 def _drawn(
@@ -294,7 +285,6 @@ def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, 
         "where": where_text(row.paths),
         "what": row.what,
         "kernels": [
-            {"op": abbreviated(kernel.op), "what": kernel_sizes(kernel), "reads": kernel.reads}
-            for kernel in made_of
+            {"op": abbreviated(k.op), "what": kernel_sizes(k), "reads": k.reads} for k in made_of
         ],
     }
