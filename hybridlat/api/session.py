@@ -126,11 +126,9 @@ class Session:
         if known:
             self.check()
             if self.law is None:
-                raise InputError(
-                    f"a known latency corrects what a family of GPUs predicts, and {self.target} "
-                    "is not predicted so: measure the network there (`hybridlat measure`), or keep "
-                    "its latency (`hybridlat import`)"
-                )
+                why = f"what a family of GPUs predicts, and {self.target} is not predicted so"
+                fix = "measure the network there (`hybridlat measure`), or keep its latency"
+                raise InputError(f"a known latency corrects {why}: {fix} (`hybridlat import`)")
         networks: dict[str, MeasuredNetwork] = {}
         before, far = TargetData(self.target, self.store), list[str]()
         for key, latency_us in known.items():

@@ -140,10 +140,9 @@ def chain(blocks: Sequence[Network]) -> Network:
     for number, block in enumerate(blocks):
         source, result = _ends(block)
         if number and types[last] != block.types[source]:
-            raise NetworkError(
-                f"{block.name} reads {block.types[source]}, but {blocks[number - 1].name} before "
-                f"it gives {types[last]}: the blocks of a position must fit those of the next"
-            )
+            why = f"{blocks[number - 1].name} before it gives {types[last]}"
+            fix = "the blocks of a position must fit those of the next"
+            raise NetworkError(f"{block.name} reads {block.types[source]}, but {why}: {fix}")
         new = {name: f"{number}/{name}" for name in (*block.types, *block.constants)} | {"": ""}
         if number:
             new[source] = last
@@ -159,13 +158,11 @@ def chain(blocks: Sequence[Network]) -> Network:
 
 def _ends(block: Network) -> tuple[str, str]:
     if len(block.inputs) != 1 or len(block.outputs) != 1:
-        raise NetworkError(
-            f"{block.name} has inputs and outputs, {len(block.inputs)} and {len(block.outputs)}: a "
-            "block reads one tensor and gives one"
+        counts = (
+            f"{len(block.inputs)} and {len(block.outputs)}: a block reads one tensor and gives one"
         )
+        raise NetworkError(f"{block.name} has inputs and outputs, {counts}")
     if block.left_out:
-        raise NetworkError(
-            f"{block.name} holds {block.left_out[0][1]}, whose size depends on data: the latency "
-            "of such a block is not known"
-        )
+        why = "whose size depends on data: the latency of such a block is not known"
+        raise NetworkError(f"{block.name} holds {block.left_out[0][1]}, {why}")
     return block.inputs[0], block.outputs[0]

@@ -49,10 +49,8 @@ def measure(run: Run) -> int:
     codes, objects = {0}, list[dict[str, object]]()
     if host is not None:
         if run.target is None:
-            raise InputError(
-                f"--host {host} needs --target: device/runtime/precision, such as "
-                "orin-agx/tensorrt/fp16"
-            )
+            example = "device/runtime/precision, such as orin-agx/tensorrt/fp16"
+            raise InputError(f"--host {host} needs --target: {example}")
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(**sizes)) for file in files]
         remote = RemoteHost(host, run.runner, run.time_limit, say)
