@@ -34,12 +34,9 @@ from hybridlat.schema.shown import number_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from _typeshed import StrPath
-
     from hybridlat.onnx_io import Shapes
 
 PRIORS: Mapping[str, float] = shipped_table("explain")["priors"]
-_BATCHES = tuple(2**power for power in range(9))  # published tables go to 256
 _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 1024, 1280)
 # A network is slowed by no more than one of these, each as likely: the more, the rarer.
 _SLOWER = {"clock": (1.4, 2.0), "busy": (1.4, 2.0, 4.0, 8.0)}
@@ -68,13 +65,11 @@ class _Case:
         return odds * (within / (high - low) if low < high else error.pdf(low))
 
 
-def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query) -> Explanation:
+def explain(predictor: Any, source: Any, measured: Any, query: Query) -> Explanation:
     """See ``Predictor.explain``."""
     own: Target = predictor.target
-    if isinstance(measured, str | os.PathLike):
-        run = read_run(Path(measured), own)
-    else:
-        run = Run(number_of(measured), own)
+    is_log = isinstance(measured, str | os.PathLike)
+    run = read_run(Path(measured), own) if is_log else Run(number_of(measured), own)
     if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
     file = Item(source).opened(query, predictor.sessions.recall).file
@@ -134,9 +129,8 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     cases = [base, *_beside(base, estimate, copied, own.threads is None)]
     for one in _circumstances(own, opened, now, query, run.gpu_us / base.latency_us):
         same = (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes)
-        if same and not one.is_replayed:
-            continue
-        case = None if one.kind in run.settled else case_of(one)
+        is_open = one.kind not in run.settled and (one.is_replayed or not same)
+        case = case_of(one) if is_open else None
         if case and one.kind == "power mode":  # tables of modes have each its own constant
             agrees = (clock_hz(one.target) < clock_hz(own)) == (case.latency_us > base.latency_us)
             case = case if agrees and run.allows(one.target) else None
@@ -150,8 +144,8 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
     scaled = tuple(replace(one, probability=one.probability / total) for one in ranked)
-    us = run.gpu_us + copies_us
-    return Explanation(estimate, us, scaled, nothing / total, tuple(stated), run.spread)
+    shares = scaled, nothing / total
+    return Explanation(estimate, run.gpu_us + copies_us, *shares, tuple(stated), run.spread)
 
 
 def _weighed(cases: Sequence[_Case], run: Run, z: float) -> list[Suspect]:
@@ -192,11 +186,11 @@ def _circumstances(
             yield Circumstance("power mode", f"the mode of {other.device}", other, query)
     else:
         for threads in (1, 2, 4, 8):
-            text = f"with {count_text(threads, 'thread')}"
-            yield Circumstance("threads", text, replace(target, threads=threads), query)
+            text, other = f"with {count_text(threads, 'thread')}", replace(target, threads=threads)
+            yield Circumstance("threads", text, other, query)
     low, high = ratio / 4, ratio * 10  # of work, that the latency may come of
     batch = query.batch or next((shape[0] for shape in now.values() if shape), 1)
-    for size in _BATCHES:
+    for size in (2**power for power in range(9)):  # published tables go to 256
         if size != batch and low < size / batch < high:
             batched = {
                 name: (size, *shape[1:]) if shape[:1] == (batch,) else shape

@@ -139,9 +139,8 @@ def clock_hz(target: Target) -> float:
 
 def modes_of(target: Target) -> list[Target]:
     """The same board in each of its modes."""
-    board = MODES.sub("", target.device)
-    same = [name for name in device_sheets.names() if MODES.sub("", name) == board]
-    return [replace(target, device=name) for name in same]
+    names, board = device_sheets.names(), MODES.sub("", target.device)
+    return [replace(target, device=name) for name in names if MODES.sub("", name) == board]
 
 
 def read_run(file: Path, own: Target) -> Run:

@@ -62,28 +62,23 @@ def doctor(run: Run) -> int:
 
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
-    checkup = _checkup(run.store, run.time_limit, run.on_message)
-    run.show(checkup, *_shown(checkup))
-    return 0 if checkup["can_measure"] else UNTRUSTED
-
-
-def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
-    problems = _Problems()
+    say, problems = run.on_message, _Problems()
     checkup: Facts = {"format": CHECKUP_FORMAT, "can_measure": False, "version": __version__}
     say("looking for engines")
     engines = list(_engines(problems))
     checkup["machine"] = {"device": cpu().name, **cpu_environment(), **_conditions(problems)}
-    timed = _timed(seconds, say, problems)
+    timed = _timed(run.time_limit, say, problems)
     checkup |= {"engines": engines, "steadiness": None if timed is None else asdict(timed)}
     say("looking at the store")
-    with Store(store) as opened:
+    with Store(run.store) as opened:
         held = list(_held(opened, problems))
         checkup |= {"store": _place(opened.place, problems), "held": held, "problems": problems}
     if {"xgboost", "xgboost-cpu"} <= {d.name for d in importlib.metadata.distributions()}:
         what = "the packages xgboost and xgboost-cpu are both installed, under one module's name"
         problems.add(what, "pip uninstall xgboost xgboost-cpu, then install one of them")
     checkup["can_measure"] = all(problem["severity"] != "error" for problem in problems)
-    return checkup
+    run.show(checkup, *_shown(checkup))
+    return 0 if checkup["can_measure"] else UNTRUSTED
 
 
 def _engines(problems: _Problems) -> Iterator[Facts]:

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from hybridlat.schema.estimate import Estimate
     from hybridlat.schema.target import Target
 
-OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
-"""Exit codes; of several networks the worst is the command's, see ``worst``."""
-WORDS = "hybridlat.words"
-"""Where a context keeps the words of the command line."""
+OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3  # exit codes
+WORDS = "hybridlat.words"  # where a context keeps the words of the command line
 _SILENT_S = 1.0  # what is done by then needs no progress
 _LINE_EVERY_S = 5.0
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -161,24 +160,29 @@ def lower(run: Run) -> None:
     lowered = registry.lower(read, timed_as(named))
     differing = _differing(read, lowered, named)
     names = [node.name for node in read.nodes]
-    kernels: list[dict[str, Any]] = []
-    for number, positions in enumerate(cut_positions(lowered.network)):
+    kernels, rows = list[dict[str, Any]](), list[list[str | Cell]]()
+    for number, positions in enumerate(cells := cut_positions(lowered.network)):
         for p in positions:
             origins = lowered.origins[p]
             op, nodes = label(lowered.network.nodes[p], origins, read), [names[i] for i in origins]
             differs = None if differing is None else bool(differing & set(origins))
             kernels.append({"cell": number, "op": op, "nodes": nodes, "engine_differs": differs})
+            kernel = Cell(f"{op}  ← TensorRT-RTX differs", "slower") if differs else op
+            first = str(number) if p == positions[0] else ""
+            rows.append([first, kernel, first_and_more(nodes) or "made by the engine"])
+    columns = [Column("cell", right=True), Column("kernel", wraps=True)]
+    table = Table([*columns, Column("operators", style="dim")], rows)
     removed = [names[i] for i in lowered.removed]
     body = {"network": run.network, "by": lowered.by, "kernels": kernels, "removed": removed}
     counts = f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')}"
-    cells = count_text(len({kernel["cell"] for kernel in kernels}), "cell")
-    head = Text.assemble((f"{counts} in {cells}", "bold"), f", by {lowered.by}")
+    counts += f" in {count_text(len(cells), 'cell')}"
+    head = Text.assemble((counts, "bold"), f", by {lowered.by}")
     notes = [Text(f"Note: {visible(str(warning))}", "yellow") for warning in lowered.warnings]
     if removed:
         left_out = f"{len(removed)} removed: {visible(first_and_more(removed))}"
         notes.insert(0, Text(left_out, "dim"))
     document = body | {"warnings": list(lowered.warnings)}
-    run.show(document, head, _kernels_table(kernels), *notes)
+    run.show(document, head, table, *notes)
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:
@@ -193,15 +197,3 @@ def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | No
     except MeasurementError:
         return None
     return set(differing(Groups(lowered.origins, lowered.removed), truth))
-
-
-def _kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    rows = []
-    for above, kernel in pairwise([{"cell": None}, *kernels]):
-        cell = str(kernel["cell"]) if kernel["cell"] != above["cell"] else ""
-        op = Cell(kernel["op"])
-        if kernel["engine_differs"]:
-            op = Cell(f"{op}  ← TensorRT-RTX differs", "slower")
-        rows.append([cell, op, first_and_more(kernel["nodes"]) or "made by the engine"])
-    columns = [Column("cell", right=True), Column("kernel", wraps=True)]
-    return Table([*columns, Column("operators", style="dim")], rows)

@@ -116,7 +116,7 @@ class Comparison:
         """
         known: Sequence[float | None] = self.ratio_log_sds or [None] * len(self.estimates)
         pairs = zip(self.estimates, known, strict=True)
-        return tuple(ratio_to(self.estimates[0], other, known) for other, known in pairs)
+        return tuple(ratio_to(self.estimates[0], *pair) for pair in pairs)
 
     @property
     def speed_up(self) -> tuple[float | None, ...]:
@@ -125,17 +125,12 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat compare --json``."""
-        return {
-            "format": COMPARISON_FORMAT,
-            "networks": [estimate.to_json() for estimate in self.estimates],
-            "speed_up": self.speed_up,
-            "ratios": [ratio and asdict(ratio) for ratio in self.ratios],
-            "distinguishable": [ratio is not None and ratio.is_sure for ratio in self.ratios],
-            "differences": [
-                {name: getattr(row, name) for name in _OF_DIFFERENCE}
-                for row in cell_differences(self.estimates)
-            ],
-        }
+        networks, rows = [one.to_json() for one in self.estimates], cell_differences(self.estimates)
+        body = {"format": COMPARISON_FORMAT, "networks": networks, "speed_up": self.speed_up}
+        body["ratios"] = [ratio and asdict(ratio) for ratio in self.ratios]
+        body["distinguishable"] = [ratio is not None and ratio.is_sure for ratio in self.ratios]
+        differences = [{name: getattr(row, name) for name in _OF_DIFFERENCE} for row in rows]
+        return body | {"differences": differences}
 
     def __str__(self) -> str:
         return printed(self.print)

@@ -137,6 +137,7 @@ _SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
 _DIFFERENCES = 20  # cells that are shown
 _STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
+_BARS = 'class="comparison"'
 
 
 def page(
@@ -159,20 +160,19 @@ def page(
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
     if sweep is not None:
-        values, table = list(sweep.estimates), sweep.table()
-        parts.append(_drawn(estimates, range(len(estimates)), sweep.over, values, table))
+        positions = range(len(estimates))
+        parts.append(_curve(sweep.over, sweep.estimates, positions, sweep.table()))
     elif choice is not None:
         budget = estimates[0].max_latency_us
         against = "" if budget is None else f" against {units.latency_text(budget)}"
         heading = f"{names[0]} on {units.count_text(len(estimates), 'target')}{against}"
         hint = "The first is the first to choose: by verdict, power and memory."
-        parts.append(_bars(heading, [hint, order_note(estimates)], choice.page()))
+        parts.append(_drawn(heading, [hint, order_note(estimates)], _BARS, choice.page()))
     elif len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(_comparison(comparison or Comparison(tuple(estimates))))
-    for positions in curves_of(estimates) if sweep is None else ():
-        batches = [estimates[i] for i in positions]
-        values = [one.batch for one in batches]
-        parts.append(_drawn(batches, positions, "batch", values, table_of(batches)))
+    for curve in curves_of(estimates) if sweep is None else ():
+        batches: dict[float, Estimate] = {estimates[i].batch: estimates[i] for i in curve}
+        parts.append(_curve("batch", batches, curve, table_of([*batches.values()])))
     each = list(enumerate(estimates))
     parts += [network_section(one, i, named[i]) for i, one in each if choice is None]
     networks = [{"letter": letter_of(i), "heading": named[i], **_network(one)} for i, one in each]
@@ -212,15 +212,15 @@ def _comparison(comparison: Comparison) -> str:
     cells = differences_table(estimates, _DIFFERENCES)
     apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
     hints = [str(table.caption or ""), compared_note(estimates)]
-    return _bars(f"{len(estimates)} estimates side by side", hints, table.page() + apart)
+    heading = f"{len(estimates)} estimates side by side"
+    return _drawn(heading, hints, _BARS, table.page() + apart)
 
 
-def _bars(heading: str, hints: Sequence[str], below: str) -> str:
+def _drawn(heading: str, hints: Sequence[str], figure: str, below: str) -> str:
+    """A section with a figure, of these attributes, that the page's scripts draw."""
     shown = "".join(f'<p class="hint">{escape(hint)}</p>\n' for hint in filter(None, hints))
-    return (
-        f"<section>\n<h1>{escape(heading)}</h1>\n{shown}"
-        f'<figure class="comparison" hidden><div class="plot"></div></figure>\n{below}</section>'
-    )
+    drawing = f'<figure {figure} hidden><div class="plot"></div></figure>'
+    return f"<section>\n<h1>{escape(heading)}</h1>\n{shown}{drawing}\n{below}</section>"
 
 
 def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
@@ -231,23 +231,18 @@ def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
     return [[by[n] for n in sorted(by)] for by in by_network.values() if len(by) > 1]
 
 
-def _drawn(
-    estimates: Sequence[Estimate],
-    positions: Sequence[int],
-    over: str,
-    values: Sequence[float],
-    table: Table,
+def _curve(
+    over: str, estimates: Mapping[float, Estimate], positions: Sequence[int], below: Table
 ) -> str:
-    """Estimates drawn ``over`` their ``values``, and their ``table`` below."""
-    points, numbers = " ".join(map(str, positions)), " ".join(map(str, values))
-    name = estimates[0].network.removesuffix(f" at {over} {values[0]:g}")
-    plural = "es" if over == "batch" else "s"
-    return (
-        f"<section>\n<h1>{escape(name)} over {over}{plural}</h1>\n"
-        f'<p class="hint">on {escape(estimates[0].target)}</p>\n'
-        f'<figure data-curve="{points}" data-over="{over}" data-values="{numbers}" hidden>'
-        f'<div class="plot"></div></figure>\n{table.page()}</section>'
+    """Estimates by what they are drawn ``over``; their ``positions`` are those on the page."""
+    points, values = (" ".join(map(str, numbers)) for numbers in (positions, estimates))
+    first, one = next(iter(estimates.items()))
+    name, plural = (
+        one.network.removesuffix(f" at {over} {first:g}"),
+        "es" if over == "batch" else "s",
     )
+    figure = f'data-curve="{points}" data-over="{over}" data-values="{values}"'
+    return _drawn(f"{name} over {over}{plural}", [f"on {one.target}"], figure, below.page())
 
 
 def _script_json(value: Any) -> str:
