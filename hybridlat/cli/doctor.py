@@ -13,8 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from hybridlat import __version__
-from hybridlat.cli import options
-from hybridlat.cli.options import command
+from hybridlat.cli.options import command, time_limit
 from hybridlat.cli.output import UNTRUSTED, Run
 from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
@@ -52,7 +51,7 @@ _OF_TARGET = ("cells", "networks", "failures", "last")
 _TIMING = "How long to time the machine; 0 leaves that out."
 
 
-@command(options.time_limit(_TIMING, type=SECONDS, default="20s", show_default=True), "store json")
+@command(time_limit(_TIMING, type=SECONDS, default="20s", show_default=True), "store json")
 def doctor(run: Run) -> int:
     """Say what this machine can measure, how steadily, what is held where, and what is wrong.
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from hybridlat.cli import options
-from hybridlat.cli.options import command
+from hybridlat.cli.options import command, nets, target_option
 from hybridlat.cli.output import Run, aside, console
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard, tracking
@@ -26,8 +25,8 @@ _TARGETS = "Evaluate this target; may be repeated. Every target with records unl
 
 
 @command(
-    options.target_option(_TARGETS, "targets", multiple=True),
-    options.nets("Evaluate only the networks named as the ONNX files of DIR."),
+    target_option(_TARGETS, "targets", multiple=True),
+    nets("Evaluate only the networks named as the ONNX files of DIR."),
     "tolerances baseline everything draws markdown device store seed two_jobs no_track json",
 )
 def evaluate(run: Run) -> None:

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_host
-from hybridlat.cli import options
-from hybridlat.cli.options import command
+from hybridlat.cli.options import command, target_option
 from hybridlat.cli.output import UNTRUSTED, Run, aside, console, say, worst
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.named_target import named_target
@@ -120,7 +119,7 @@ def _print(report: MeasureReport, as_json: bool) -> int:
 
 @command(
     "networks folder",
-    options.target_option("What the other device is: device/runtime/precision.", required=True),
+    target_option("What the other device is: device/runtime/precision.", required=True),
     "cells whole remeasure device store batch shape json",
 )
 def plan(run: Run) -> None:

@@ -7,9 +7,8 @@ from dataclasses import asdict
 import click
 from rich.text import Text
 
-from hybridlat.cli import options
 from hybridlat.cli.importing import import_
-from hybridlat.cli.options import command, option
+from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import BAD_INPUT, ProgressShown, Run, aside
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
@@ -60,7 +59,7 @@ def stats(run: Run) -> None:
 
 @command(
     click.argument("folder", type=click.Path(file_okay=False)),
-    options.target_option("Only this target; all of the store unless given."),
+    target_option("Only this target; all of the store unless given."),
     option("--source", default="", help="Where the records come from, in words."),
     option("--licence", default="", help="Under what terms they may be used."),
     option("--anonymous", is_flag=True, help="Leave out what names a person or a machine."),
@@ -110,7 +109,7 @@ def check(run: Run) -> int:
 
 
 @command(
-    options.target_option("Records of this target; of all unless given."),
+    target_option("Records of this target; of all unless given."),
     option("--since", type=MOMENT, help="Records measured at this time (UTC) or later."),
     option("--until", type=MOMENT, help="Records measured before this time (UTC)."),
     option("--yes", is_flag=True, help="Remove them without asking."),

@@ -10,8 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from hybridlat.cli import options
-from hybridlat.cli.options import command, option
+from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import ProgressShown, Run, echo
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
@@ -143,9 +142,7 @@ def examples(run: Run) -> None:
 
 @command(
     "network",
-    options.target_option(
-        "device/runtime/precision: which engine lowers, and for what.", required=True
-    ),
+    target_option("device/runtime/precision: which engine lowers, and for what.", required=True),
     "device batch shape json",
 )
 def lower(run: Run) -> None:

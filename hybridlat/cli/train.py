@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from hybridlat.cli import options
-from hybridlat.cli.options import command, option
+from hybridlat.cli.options import command, nets, option, target_option, time_limit
 from hybridlat.cli.output import UNTRUSTED, ProgressShown, Run, aside
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
@@ -31,7 +30,7 @@ FEW = 10
 
 
 @command(
-    options.target_option(_TARGET, required=True),
+    target_option(_TARGET, required=True),
     "device store out seed jobs no_track",
     option("--pull", "is_pulled", is_flag=True, help=_PULL),
     "json",
@@ -88,8 +87,8 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 
 
 @command(
-    options.time_limit(_BUDGET, "--budget", "time_limit", required=True),
-    options.nets("ONNX files to measure; those shipped with hybridlat unless given."),
+    time_limit(_BUDGET, "--budget", "time_limit", required=True),
+    nets("ONNX files to measure; those shipped with hybridlat unless given."),
     option("--full", is_flag=True, help=_FULL),
     "target device threads store out seed no_track json",
 )
