@@ -160,8 +160,7 @@ def _weighed(cases: Sequence[_Case], run: Run, z: float) -> list[Suspect]:
         reach, (least, most) = math.exp(z * best.log_sd), best.factor
         low_us, high_us = best.latency_us / reach * least, best.latency_us * reach * most
         ends_us = low_us + run.copies_us, high_us + run.copies_us
-        check = check_of(kind, run.target)
-        suspects.append(Suspect(kind, best.text, ends_us, sum(weights), check))
+        suspects.append(Suspect(kind, best.text, ends_us, sum(weights), check_of(kind, run.target)))
     return suspects
 
 

@@ -69,8 +69,7 @@ def evaluate(run: Run) -> None:
             )
     finally:
         # What was judged before an interruption or a failure is not lost.
-        judged_any = any(not row.reason for row in rows)
-        if judged_any and not run.everything and not run.prints_document:
+        if any(not row.reason for row in rows) and not run.everything and not run.prints_document:
             console().print(leaderboard.legend(rows), style="dim")
         if rows:
             run.write_tables(markdown=lambda: leaderboard.markdown(rows) + "\n")

@@ -54,8 +54,7 @@ def measure(run: Run) -> int:
         read = [(file.label, file.network(**sizes)) for file in files]
         remote = RemoteHost(host, run.runner, run.time_limit, say)
         with Store(run.store) as opened:
-            target = named_target(run.target, opened)
-            far = measure_on_host(read, target, opened, remote, **chosen)
+            far = measure_on_host(read, named_target(run.target, opened), opened, remote, **chosen)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, run.as_json) for report in reports}
         objects = [*map(as_object, reports)]
@@ -134,8 +133,7 @@ def plan(run: Run) -> None:
         check_target(named)
         files = [onnx_io.load(path) for path in run.networks]
         read = [(file.label, file.network(run.batch, run.shapes)) for file in files]
-        is_unknown = unknown_to(opened, named, run.what or "both", run.remeasure)
-        draft = draft_for(read, named, is_unknown)
+        draft = draft_for(read, named, unknown_to(opened, named, run.what or "both", run.remeasure))
         draft.write(Path(run.folder))
     folder, tasks = run.folder, len(draft.manifest()["tasks"])
     run.show(

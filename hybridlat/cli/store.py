@@ -141,8 +141,7 @@ def forget(run: Run) -> None:
             aside("nothing was removed")
             return
         removed = opened.forget(chosen, since, until)
-    document = {**asdict(removed), "records": removed.records}
-    run.show(document, f"{_removal_text(removed)} removed")
+    run.show({**asdict(removed), "records": removed.records}, f"{_removal_text(removed)} removed")
 
 
 def _confirmed(question: str) -> bool:

@@ -176,10 +176,8 @@ def lower(run: Run) -> None:
     head = Text.assemble((counts, "bold"), f", by {lowered.by}")
     notes = [Text(f"Note: {visible(str(warning))}", "yellow") for warning in lowered.warnings]
     if removed:
-        left_out = f"{len(removed)} removed: {visible(first_and_more(removed))}"
-        notes.insert(0, Text(left_out, "dim"))
-    document = body | {"warnings": list(lowered.warnings)}
-    run.show(document, head, table, *notes)
+        notes.insert(0, Text(f"{len(removed)} removed: {visible(first_and_more(removed))}", "dim"))
+    run.show(body | {"warnings": list(lowered.warnings)}, head, table, *notes)
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:

@@ -151,8 +151,7 @@ def _window(kernel: Kernel, stride: int) -> str:
 
 
 def _size(shape: Sequence[int]) -> str:
-    sizes = [*itertools.dropwhile(lambda size: size == 1, shape)]
-    return "×".join(map(str, sizes or shape[-1:]))
+    return "×".join(map(str, [*itertools.dropwhile(lambda size: size == 1, shape)] or shape[-1:]))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ _LIMITS = ("compute", "memory", "launch", "")  # the last: nothing explains the 
 @cache
 def asset(name: str) -> Template:
     """A file that is part of the page, ``$name`` standing for what is filled in."""
-    file = Path(__file__).parent / "assets" / name
-    return Template(file.read_text(encoding="utf-8"))
+    return Template((Path(__file__).parent / "assets" / name).read_text(encoding="utf-8"))
 
 
 def in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str] = ()) -> str:

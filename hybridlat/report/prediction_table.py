@@ -86,8 +86,7 @@ class PredictionTable:
 
     def to_json(self) -> list[dict[str, object]]:
         """The answers as ``predict --json`` has them; of an error its place and ``error``."""
-        answers = self.rows()
-        return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in answers]
+        return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in self.rows()]
 
     def _failed(self, place: Place) -> dict[str, object]:
         of = {"network": self.networks[place[0]], "target": self._target(place)}

@@ -160,8 +160,7 @@ def page(
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
     if sweep is not None:
-        positions = range(len(estimates))
-        parts.append(_curve(sweep.over, sweep.estimates, positions, sweep.table()))
+        parts.append(_curve(sweep.over, sweep.estimates, range(len(estimates)), sweep.table()))
     elif choice is not None:
         budget = estimates[0].max_latency_us
         against = "" if budget is None else f" against {units.latency_text(budget)}"
@@ -212,8 +211,7 @@ def _comparison(comparison: Comparison) -> str:
     cells = differences_table(estimates, _DIFFERENCES)
     apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
     hints = [str(table.caption or ""), compared_note(estimates)]
-    heading = f"{len(estimates)} estimates side by side"
-    return _drawn(heading, hints, _BARS, table.page() + apart)
+    return _drawn(f"{len(estimates)} estimates side by side", hints, _BARS, table.page() + apart)
 
 
 def _drawn(heading: str, hints: Sequence[str], figure: str, below: str) -> str:
