@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridlat.api.arguments import Item, Opened, Query
 from hybridlat.api.explain_log import REPLAYED, Circumstance, Run, clock_hz, modes_of, read_run
@@ -26,15 +26,13 @@ from hybridlat.errors import HybridlatError, InputError, NetworkError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.measuring.tables import plain_name
 from hybridlat.model.conformal import normal_quantile
+from hybridlat.onnx_io import Shapes
 from hybridlat.report.explain import Explanation, Stated, Suspect, check_of
 from hybridlat.report.units import count_text, latency_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import number_of
 from hybridlat.schema.target import Target
-
-if TYPE_CHECKING:
-    from hybridlat.onnx_io import Shapes
 
 PRIORS: Mapping[str, float] = shipped_table("explain")["priors"]
 _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 1024, 1280)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, overload
 
 from hybridlat.api import arguments
-from hybridlat.api.arguments import Item, MeasureMode, Query, Sizes, check_many, items_of
+from hybridlat.api.arguments import Item, ManySource, MeasureMode, Query, Sizes, Source
 from hybridlat.api.session import Answer, Session, Sessions, answer_of, raising
 from hybridlat.engines.device_sheets import is_gpu
 from hybridlat.engines.registry import resolve
@@ -25,7 +25,6 @@ from hybridlat.schema.workers import OnProgress
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
-    from hybridlat.api.arguments import ManySource, Source
     from hybridlat.api.space import Blocks
     from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.measuring.measurer import MeasureReport, What
@@ -122,9 +121,9 @@ class Predictor(AbstractContextManager["Predictor"]):
         Its position, and what share (0..1) of the variance of the others' log-latencies it tells.
         None for an empty list, and where no family of GPUs predicts. Raises what ``predict`` does.
         """
-        check_many(sources, "most_telling")
+        arguments.check_many(sources, "most_telling")
         query = Query(**sizes)
-        opened = [item.opened(query, self.sessions.recall) for item in items_of(sources)]
+        opened = [item.opened(query, self.sessions.recall) for item in arguments.items_of(sources)]
         first = self.sessions.first
         if first.law is None or not opened:
             return None
@@ -204,10 +203,10 @@ class Predictor(AbstractContextManager["Predictor"]):
             raise InputError(f"errors={errors!r}: choose raise or return")
         if jobs is not None and not arguments.whole_number(jobs):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
-        check_many(sources, "predict_many")
+        arguments.check_many(sources, "predict_many")
         query = Query(batch, shapes, input, describe, dedupe)
         self.sessions.twins.clear()
-        items, sessions = items_of(sources), self.sessions
+        items, sessions = arguments.items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
             answers = (answer_of(sessions, item, query) for item in items)
         else:

@@ -147,10 +147,8 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
     """
 
     def __init__(self, doing: str = "measuring") -> None:
-        self._doing = doing
-        self._began = time.monotonic()
-        self._written = -math.inf
-        self._text = ""
+        self._doing, self._text = doing, ""
+        self._began, self._written = time.monotonic(), -math.inf
         self._live: Status | None = None
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()
@@ -162,11 +160,10 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
 
     def __call__(self, progress: Progress) -> None:
         now, text = time.monotonic(), line(progress, self._doing)
+        is_due = now - self._written >= _LINE_EVERY_S or progress.done >= progress.total
         if sys.stderr.isatty():
             self._show(text)
-        elif (now - self._began >= _SILENT_S and text != self._text) and (
-            now - self._written >= _LINE_EVERY_S or progress.done >= progress.total
-        ):
+        elif is_due and now - self._began >= _SILENT_S and text != self._text:
             say(text)
             self._written, self._text = now, text
 

@@ -6,6 +6,7 @@ The page is self-contained: answers, graphs of cells, curves, comparisons; it lo
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from datetime import date
 from functools import cache
 from importlib.metadata import version
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridlat.errors import HybridlatError, InputError, MissingExtra
 from hybridlat.report import terminal, units
@@ -22,15 +23,11 @@ from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of
 from hybridlat.report.compare import Comparison, differences_table, letter_of
 from hybridlat.report.html_section import asset, in_notebook, network_section
 from hybridlat.report.prediction_table import compared_note, order_note, record_of, table_of
+from hybridlat.report.sweep import Sweep
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
 from hybridlat.schema.shown import part_text, visible
-
-if TYPE_CHECKING:
-    from _typeshed import StrPath
-
-    from hybridlat.report.sweep import Sweep
 
 
 def line(estimate: Estimate) -> str:
@@ -73,7 +70,7 @@ def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     return in_notebook([*filter(None, [str(table.caption), compared_note(estimates)])], [table])
 
 
-def to_html(estimates: Any, path: StrPath | None = None) -> str | None:
+def to_html(estimates: Any, path: str | os.PathLike[str] | None = None) -> str | None:
     """One page about all estimates: its text, or None where it was written to ``path``.
 
     Several batches of one network become a curve, several networks or targets are compared. The
