@@ -14,7 +14,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ from hybridlat.api.session import Answer, Session, Sessions, answer_of, estimate
 from hybridlat.engines.registry import ResolvedEngine, resolve
 from hybridlat.errors import HybridlatError, InputError, MeasurementError
 from hybridlat.estimate.lookup.models import read_model, read_target
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.schema import workers
 from hybridlat.store import Store
 
@@ -42,18 +43,20 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``session`` makes one of a store. ``token`` is the predictor's: a worker reuses what it loaded
-    for it, and sees by itself what is new in the store. ``call`` is that of ``predict_many``.
+    ``session`` makes one of a store, with what is ``known``. ``token`` is the predictor's: a worker
+    reuses what it loaded for it, and sees what is new in the store. ``call`` is ``predict_many``'s.
     """
 
     session: Callable[[Store], Session]
     store: str
+    known: tuple[Mapping[str, MeasuredNetwork], Sequence[str]]
     token: bytes
     call: bytes
 
     def open(self) -> Sessions:
         """The sessions of a worker."""
         first = self.session(Store(self.store))
+        first.data.user_networks, first.surprising = self.known
         return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
@@ -82,9 +85,9 @@ def answers_by_workers(
     first, count = sessions.first, workers.count_of(jobs)
     engine = ResolvedEngine(first.target, why_not=first.why_not)
     options = replace(first.options, measure="auto", settings=None, progress=None)
-    known: Any = {"user_networks": first.data.user_networks, "surprising": first.surprising}
-    session = partial(Session, engine, first.requested, options, **known)
-    spec = Spec(session, first.store.url, token, call=os.urandom(8))
+    session = partial(Session, engine, first.requested, options)
+    known = first.data.user_networks, first.surprising
+    spec = Spec(session, first.store.url, known, token, call=os.urandom(8))
     ahead = windows(map(Item.as_bytes, items), count)
 
     def in_windows() -> Generator[Answer]:

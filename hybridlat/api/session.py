@@ -54,13 +54,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        engine: ResolvedEngine,
-        requested: Target | None,
-        options: Options,
-        store: Store,
-        user_networks: Mapping[str, MeasuredNetwork] | None = None,
-        surprising: Sequence[str] = (),
+        self, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store
     ) -> None:
         """BackendUnavailable if it must measure and cannot."""
         if options.measure == "always" and engine.backend is None:
@@ -69,7 +63,7 @@ class Session:
         self.target, self.backend = engine.target, engine.backend
         self._data = TargetData(engine.target, store, options.models)
         self._doubted = self._data.doubted() if engine.backend is not None else None
-        self.data.user_networks, self.surprising = user_networks or {}, surprising
+        self.surprising: Sequence[str] = ()
         self.partitioner = Partitioner(engine.target, store)
 
     @property

@@ -22,7 +22,7 @@ from hybridlat.cli.output import (
 )
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.network import Shapes
-from hybridlat.report.prediction_table import Place, PredictionTable
+from hybridlat.report.prediction_table import Answer, Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import budget_text, percent_text, verdict_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
@@ -75,7 +75,7 @@ def predict(run: Run) -> int:
                         result = next(results)
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
-                        answer = _keep(table, (i, j, k), result, run.budget)
+                        answer = _keep(run, table, (i, j, k), result)
                         if isinstance(answer, Estimate) and shows_cells and not quiet:
                             if len(table.estimates()) > 1:
                                 click.echo()
@@ -90,7 +90,7 @@ def predict(run: Run) -> int:
             if len(each_target) == 1:
                 raise
             for i, j in itertools.product(range(len(networks)), range(len(table.batches))):
-                _keep(table, (i, j, k), error, None)
+                _keep(run, table, (i, j, k), error)
     estimates = table.estimates()
     if failed := table.size - len(estimates):
         aside(f"{failed} of {table.size} predictions failed, the others are complete")
@@ -104,16 +104,11 @@ def predict(run: Run) -> int:
     return _exit_code(table, shown=shows_cells and not quiet)
 
 
-def _keep(
-    table: PredictionTable,
-    place: Place,
-    answer: Estimate | HybridlatError,
-    budget: tuple[str, float] | None,
-) -> Estimate | HybridlatError:
+def _keep(run: Run, table: PredictionTable, place: Place, answer: Answer) -> Answer:
     """One more answer, held against the budget; an error of one of several is printed once."""
     errors = {str(one) for one in table.answers.values() if isinstance(one, HybridlatError)}
     if isinstance(answer, Estimate):
-        answer = answer.against(**dict([budget])) if budget else answer
+        answer = answer.against(**dict([run.budget])) if run.budget else answer
     elif table.size == 1:  # it is the command's
         raise answer
     elif str(answer) not in errors:

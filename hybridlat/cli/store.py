@@ -175,9 +175,8 @@ def gc(run: Run) -> None:
     hybridlat store gc --older-than 30d --dry-run
     """
     most = None if run.max_mb is None else run.max_mb * 1_000_000
-    how = {"older_than_s": run.older_than, "max_bytes": most, "dry_run": run.dry_run}
     with Store(run.store) as opened:
-        swept = opened.cache_sweep(**how)
+        swept = opened.cache_sweep(older_than_s=run.older_than, max_bytes=most, dry_run=run.dry_run)
     did = "would be dropped" if run.dry_run else "dropped"
     dropped = f"{swept.dropped:,} cached texts ({swept.dropped_bytes / 1e6:,.1f} MB) {did}"
     kept = f"{swept.kept:,} ({swept.kept_bytes / 1e6:,.1f} MB) kept"

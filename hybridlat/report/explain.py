@@ -46,12 +46,9 @@ class Suspect:
 
 
 def check_of(kind: str, target: Target) -> str:
-    """How a circumstance shows on a target, by the tools of its engine; empty where it needs none.
-
-    ``tensorrt-rtx`` has those of ``tensorrt``.
-    """
+    """How a circumstance shows on a target, by its engine's tools; empty where it needs none."""
     place = _CHECKS["gpu" if target.threads is None else "cpu"]
-    tools = _CHECKS.get(target.engine.partition("-")[0], {})
+    tools = _CHECKS.get(target.engine.partition("-")[0], {})  # tensorrt-rtx has those of tensorrt
     return str({**_CHECKS, **place, **tools}.get(kind, ""))
 
 

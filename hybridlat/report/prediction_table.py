@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, permutations
 from operator import itemgetter
 from pathlib import PurePath
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.text import Text
@@ -35,7 +36,8 @@ _DOUBTFUL = (
     "tolerance is not kept."
 )
 
-Place = tuple[int, int, int]
+Answer: TypeAlias = Estimate | HybridlatError
+Place: TypeAlias = tuple[int, int, int]
 """The positions of network, batch and target."""
 
 
@@ -46,7 +48,7 @@ class PredictionTable:
     networks: Sequence[str]
     batches: Sequence[int | None]
     targets: list[str]
-    answers: dict[Place, Estimate | HybridlatError] = field(default_factory=dict)
+    answers: dict[Place, Answer] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -55,7 +57,7 @@ class PredictionTable:
     def estimates(self) -> list[Estimate]:
         return [answer for _, answer in self.rows() if isinstance(answer, Estimate)]
 
-    def rows(self) -> list[tuple[Place, Estimate | HybridlatError]]:
+    def rows(self) -> list[tuple[Place, Answer]]:
         """The answers with their places, by network, batch and target."""
         return sorted(self.answers.items(), key=itemgetter(0))
 
@@ -139,14 +141,13 @@ def choice_table(estimates: Sequence[Estimate], *, wide: bool) -> Table:
     return Table(columns, rows).without(left_out | _empty_columns(estimates))
 
 
-def table_of(answers: Sequence[Estimate | HybridlatError]) -> Table:
+def table_of(answers: Sequence[Answer]) -> Table:
     """One row for each; what is the same in all, such as their target, stands in the caption."""
-    rows = [
-        [each.network, f"{each.batch:,}", each.target, *_figures(each)]
-        if isinstance(each, Estimate)
-        else [str(each), NOTHING, NOTHING, *_figures(each)]
-        for each in answers
-    ]
+    rows = []
+    for one in answers:
+        own = (str(one), NOTHING, NOTHING)
+        own = (one.network, f"{one.batch:,}", one.target) if isinstance(one, Estimate) else own
+        rows.append([*own, *_figures(one)])
     distinct = [{row[i] for row in rows} - {NOTHING} for i in range(3)]
     alike = {name: len(distinct[i]) < 2 for i, name in enumerate(("network", "batch", "target"))}
     alike["network"] &= len(rows) > 1
@@ -183,7 +184,7 @@ def _empty_columns(estimates: Sequence[Estimate]) -> dict[str, object]:
     return {"verdict": no_budget, "memory": memory <= {None, "fits"}}
 
 
-def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
+def _figures(estimate: Answer) -> list[str | Cell]:
     if isinstance(estimate, HybridlatError):
         return [Cell(NOTHING, "bad"), *[NOTHING] * 5]
     answer, interval = answer_text(estimate)
@@ -198,7 +199,7 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     return [latency, interval, throughput, grade, verdict, memory]
 
 
-def compared_note(answers: Iterable[Estimate | HybridlatError]) -> str:
+def compared_note(answers: Iterable[Answer]) -> str:
     """Where rows rest on different things, and where their order is against a data sheet."""
     estimates = [one for one in answers if isinstance(one, Estimate)]
     rests = {estimate.target: estimate.rests_on for estimate in estimates}

@@ -22,7 +22,7 @@ from hybridlat.report import terminal, units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import Comparison, differences_table, letter_of
 from hybridlat.report.html_section import asset, in_notebook, network_section
-from hybridlat.report.prediction_table import compared_note, order_note, record_of, table_of
+from hybridlat.report.prediction_table import Answer, compared_note, order_note, record_of, table_of
 from hybridlat.report.sweep import Sweep
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
@@ -58,13 +58,13 @@ def notebook(estimate: Estimate) -> str:
     return in_notebook(head.splitlines(), shown if estimate.cells else [], notes)
 
 
-def text_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
+def text_of_many(estimates: Sequence[Answer]) -> str:
     """One table, as a terminal shows it."""
     lines = [terminal.printed(table_of(estimates).print), compared_note(estimates)]
     return "\n".join(filter(None, lines))
 
 
-def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
+def notebook_of_many(estimates: Sequence[Answer]) -> str:
     """One table for a notebook."""
     table = table_of(estimates)
     return in_notebook([*filter(None, [str(table.caption), compared_note(estimates)])], [table])
