@@ -193,11 +193,10 @@ def _shown(checkup: Facts) -> Iterator[Table | Text | str]:
             yield ""
     if (timed := checkup["steadiness"]) is not None:
         noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])
-        yield Text(
-            f"The reference network took {latency_text(timed['latency_us'])} in {timed['visits']} "
-            f"visits over {timed['seconds']:.0f} s: noise {noise} from one to the next, pace "
-            f"{pace}, at worst {percent_text(timed['slowest_share'])} slower.\n"
-        )
+        took, slower = latency_text(timed["latency_us"]), percent_text(timed["slowest_share"])
+        visits = f"{took} in {timed['visits']} visits over {timed['seconds']:.0f} s"
+        wander = f"noise {noise} from one to the next, pace {pace}, at worst {slower} slower"
+        yield Text(f"The reference network took {visits}: {wander}.\n")
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
         yield Text(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style)

@@ -106,7 +106,6 @@ def import_(run: Run) -> None:
 
 
 def _lines(kind: str, document: Mapping[str, Any]) -> list[str]:
-    """What people read of an import: how much was new, and of which targets."""
     if kind == PLAN:
         failures = document["failures"]
         failed = f", {failures} of them failures" if failures else ""
@@ -154,7 +153,6 @@ def _import_plans(opened: Store, paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _import_records(opened: Store, data_set: str | None, paths: Sequence[Path]) -> _Imported:
-    """Import packs, or what a plug-in reads."""
     counts, skipped = Counter[str](), Counter[str]()
     targets, far = set[str](), list[str]()
     for path in paths:
@@ -213,7 +211,6 @@ def _first(sentences: Sequence[str], more: str) -> list[str]:
 def _import_rows(
     opened: Store, read: Rows, nets: Path | None, default: Target | None, shown: ProgressShown
 ) -> _Imported:
-    """Import whole networks of tables or logs."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     files = None if nets is None else tables.NetworkFiles(nets)
     new, left_out = tables.take(read.rows, files, shown.count)

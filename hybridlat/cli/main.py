@@ -197,7 +197,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _meaning(error: Exception) -> tuple[str, int]:
-    """What is printed of an error, and the exit code."""
     if isinstance(error, HybridlatError):
         return str(error), error.exit_code
     if isinstance(error, OSError):

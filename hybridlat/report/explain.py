@@ -132,11 +132,9 @@ class Explanation:
         words = {"normal": "within the interval", "explained": names}
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
-        return visible(
-            f"{latency_text(self.measured_us)} where {latency_text(expected)} "
-            f"({interval_text(self.estimate.interval_us)}) are expected: "
-            f"{longer}, {words.get(self.verdict, self.verdict)}"
-        )
+        usual = f"{latency_text(expected)} ({interval_text(self.estimate.interval_us)})"
+        measured = f"{latency_text(self.measured_us)} where {usual} are expected"
+        return visible(f"{measured}: {longer}, {words.get(self.verdict, self.verdict)}")
 
     def __str__(self) -> str:
         lines = [self.headline(), printed(self.table().print), ""]

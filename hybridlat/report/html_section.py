@@ -147,10 +147,8 @@ def _opened(row: Row) -> str:
     reason = f"<p>{escape(units.first_upper(cell.reason))}.</p>" if cell.reason else ""
     whole, short = chain(row.ops), chain(row.ops, _CHAIN)
     kernels = f"<p>{escape(whole)}</p>" if short != whole else ""
-    return (
-        f"<details><summary>{escape(short)}</summary>{kernels}<p>{escape(names)}</p>"
-        f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
-    )
+    texts = f"{kernels}<p>{escape(names)}</p>{reason}<p><code>{escape(cell.signature)}</code></p>"
+    return f"<details><summary>{escape(short)}</summary>{texts}</details>"
 
 
 def _timeline(estimate: Estimate) -> str:
@@ -164,20 +162,16 @@ def _timeline(estimate: Estimate) -> str:
         if estimate.structure is not None:
             paths = estimate.structure.paths(number)
             kernels, label = f"{where_text(paths)}\n{kernels}", where_text(paths, room) or label
-        tip = (
-            f"{kernels}\n×{cell.uses}, {units.latency_text(cell.latency_us)} each, "
-            f"{units.percent_text(cell.share)}, {cell.source}"
-        )
-        boxes.append(
-            f'<span class="cell {cell.source}" data-cell="{number}" title="{escape(tip)}" '
-            f'style="flex:{cell.share:.6f}">{escape(label) if room >= _LEAST else ""}</span>'
-        )
+        each, share = units.latency_text(cell.latency_us), units.percent_text(cell.share)
+        tip = escape(f"{kernels}\n×{cell.uses}, {each} each, {share}, {cell.source}")
+        start = f'<span class="cell {cell.source}" data-cell="{number}" title="{tip}"'
+        shown = escape(label) if room >= _LEAST else ""
+        boxes.append(f'{start} style="flex:{cell.share:.6f}">{shown}</span>')
         sources.add(cell.source)
     if not boxes:
         return ""
     keys = "".join(f'<span class="key-word {name}">{name}</span>' for name in sorted(sources))
-    return (
-        f'<figure class="timeline"><div class="strip">{"".join(boxes)}</div>\n'
-        "<figcaption>Cells in the order of their first use, all uses of a cell together. "
-        f"{keys}</figcaption>\n</figure>"
-    )
+    strip = f'<div class="strip">{"".join(boxes)}</div>'
+    words = "Cells in the order of their first use, all uses of a cell together."
+    caption = f"<figcaption>{words} {keys}</figcaption>"
+    return f'<figure class="timeline">{strip}\n{caption}\n</figure>'

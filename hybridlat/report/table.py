@@ -131,10 +131,8 @@ class Table:
             f"<tr{attributes[i] if attributes else ''}>{''.join(map(_td, row, words))}</tr>"
             for i, row in enumerate(self.rows)
         )
-        return (
-            f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n'
-            f"<tbody>\n{body}\n</tbody>\n</table></div>\n"
-        )
+        rows = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+        return f'<div class="scroll"><table>\n{rows}\n</table></div>\n'
 
     def markdown(self) -> str:
         titles = [column.title for column in self.columns]
