@@ -200,11 +200,9 @@ class Item:
             raise InputError(f"name={name!r} is no text: give the network a name, or none")
         if not torch_export.is_module(source):
             if self.example is not None:
-                why = f"{self.example!r:.60} is no input to export for"
+                why = "is no input to export for: one goes with a torch.nn.Module"
                 fix = "an ONNX model's sizes are given by batch=8 or shapes={...}, and a target is"
-                raise InputError(
-                    f"{why}: one goes with a torch.nn.Module; {fix} given to Predictor"
-                )
+                raise InputError(f"{self.example!r:.60} {why}; {fix} given to Predictor")
             return Opened(onnx_io.load(source, name, recall), query.batch, query.shapes)
         called, how = type(source).__name__, "as in predict(model, input=(1, 3, 224, 224))"
         if query.shapes:

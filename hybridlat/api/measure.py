@@ -112,10 +112,8 @@ def _report(
     whole_us, sum_us = (None if us is None else shown_ratio * us for us in (whole_us, sum_us))
     failures = {r.signature: r.failure for r in records if r.failure is not None}
     warnings = warnings if load is None else (*warnings, load.sentence)
-    figures = known, whole_us, sum_us, time.perf_counter() - started
-    return MeasureReport(
-        measured.name, str(data.target), tuple(records), *figures, failures, warnings
-    )
+    figures = tuple(records), known, whole_us, sum_us, time.perf_counter() - started
+    return MeasureReport(measured.name, str(data.target), *figures, failures, warnings)
 
 
 def measure_on_host(

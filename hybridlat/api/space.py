@@ -76,9 +76,8 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     belief = prior_belief(data, NetworkCells(*of_cells, copied), options.confidence)
     priors = belief.priors
     warnings = [w for example in examples for w in example.partition.warnings]
-    start = belief.composition.start(
-        [replace(cell, count=1) for cell in priors.cells], priors.block
-    )
+    once = [replace(cell, count=1) for cell in priors.cells]
+    start = belief.composition.start(once, priors.block)
     by_block = {block: cells.get(block, {}) for block in order}
     drawn = [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn]
     failures = {priors.cells[i].signature: reason for i, reason in priors.failures.items()}

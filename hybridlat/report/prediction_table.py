@@ -161,12 +161,8 @@ def record_of(estimate: Estimate) -> dict[str, object]:
     memory = estimate.memory
     low, high = estimate.throughput_interval_per_s or (None, None)
     least, most = (memory and memory.total_bytes) or (None, None)
-    own: dict[str, object] = {"throughput_low_per_s": low, "throughput_high_per_s": high}
-    own |= {
-        "high_us": estimate.finite_high_us,
-        "memory_low_bytes": least,
-        "memory_high_bytes": most,
-    }
+    own: dict[str, object] = {"high_us": estimate.finite_high_us, "throughput_low_per_s": low}
+    own |= {"throughput_high_per_s": high, "memory_low_bytes": least, "memory_high_bytes": most}
     own["memory_verdict"] = memory and memory.verdict
     return {n: own[n] if n in own else getattr(estimate, n) for n in COLUMNS[:-1]}
 

@@ -232,10 +232,8 @@ def _curve(
     """Estimates by what they are drawn ``over``; their ``positions`` are those on the page."""
     points, values = (" ".join(map(str, numbers)) for numbers in (positions, estimates))
     first, one = next(iter(estimates.items()))
-    name, plural = (
-        one.network.removesuffix(f" at {over} {first:g}"),
-        "es" if over == "batch" else "s",
-    )
+    name = one.network.removesuffix(f" at {over} {first:g}")
+    plural = "es" if over == "batch" else "s"
     figure = f'data-curve="{points}" data-over="{over}" data-values="{values}"'
     return _drawn(f"{name} over {over}{plural}", [f"on {one.target}"], figure, below.page())
 
