@@ -14,9 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hybridlat.api.arguments import Item, Opened, Options, Query
-from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
-from hybridlat.engines.registry import ResolvedEngine, precision_notes
+from hybridlat.engines.registry import ResolvedEngine, at_precision, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request, surprise
 from hybridlat.estimate.compose.target_composition import own_composition
@@ -175,7 +174,7 @@ class Sessions:
     def of(self, file: OnnxFile, precision: str = "") -> Session:
         """The session at a file's precision or another; TargetError where no device is known."""
         first = self.first
-        target = registry.at_precision(first.target, file.facts.precision.name)
+        target = at_precision(first.target, file.facts.precision.name)
         target = replace(target, precision=precision or target.precision)
         if target not in self._by_target:
             first.check()

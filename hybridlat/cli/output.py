@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridlat.report.table import Table
 from hybridlat.schema.files import write_text
 from hybridlat.schema.shown import visible
 from hybridlat.schema.workers import OnMessage, Progress, silent
@@ -103,6 +102,8 @@ class Run:
 
     def show(self, document: object, *shown: object) -> None:
         """The JSON document, or what people read in its place: lines, tables, texts of rich."""
+        from hybridlat.report.table import Table  # help needs none
+
         if self.as_json:
             print_json(document)
         elif not self.prints_document:

@@ -17,8 +17,7 @@ from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import fitted_by
 from hybridlat.store import Store
-from hybridlat.training import onboarding
-from hybridlat.training.onboarding import Onboarded, OnboardingOptions
+from hybridlat.training.onboarding import Onboarded, OnboardingOptions, measure_target, train_on
 from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, pull, train_target
 
 _TARGET = "device/runtime/precision[/threads]: `hybridlat targets` lists them."
@@ -115,8 +114,8 @@ def onboard(run: Run) -> int:
     if onboarded is None:
         measurer = Measurer(engine.backend)
         with ProgressShown() as shown:
-            measured = onboarding.measure_target(measurer, chosen, shown, run.on_message)
-            onboarded = onboarding.train_on(measured, training, run.store, run.on_message)
+            measured = measure_target(measurer, chosen, shown, run.on_message)
+            onboarded = train_on(measured, training, run.store, run.on_message)
     for note in onboarded.notes:
         aside(note)
     counts = f"{count_text(onboarded.networks, 'network')} and "
