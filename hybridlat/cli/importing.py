@@ -24,8 +24,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store, exchange, importers
 from hybridlat.store.importers import ImportedRecords, table, trtexec_log
 from hybridlat.store.importers.sheets import ColumnMap, read_column_map
-from hybridlat.store.importers.table import Refusal, Rows, read_networks
-from hybridlat.store.importers.trtexec_log import read_logs
 from hybridlat.store.importers.trtexec_options import CONTRADICTION
 from hybridlat.store.packs import INFO_FILE
 
@@ -85,10 +83,10 @@ def import_(run: Run) -> None:
             document, asides = _import_plans(opened, paths), list[str]()
         elif kind in importers.TABLES:
             if kind == "trtexec":
-                read = read_logs(paths, default, tables.board_of)
+                read = trtexec_log.read_logs(paths, default, tables.board_of)
             else:
                 column_map = ColumnMap() if run.columns is None else read_column_map(run.columns)
-                read = read_networks(paths, column_map, default)
+                read = table.read_networks(paths, column_map, default)
             document, asides = _import_rows(opened, read, run.nets, default, shown)
         else:
             document, asides = _import_records(opened, data_set, paths)
@@ -209,7 +207,7 @@ def _first(sentences: Sequence[str], more: str) -> list[str]:
 
 
 def _import_rows(
-    opened: Store, read: Rows, nets: Path | None, default: Target | None, shown: ProgressShown
+    opened: Store, read: table.Rows, nets: Path | None, default: Target | None, shown: ProgressShown
 ) -> _Imported:
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     files = None if nets is None else tables.NetworkFiles(nets)
@@ -223,7 +221,7 @@ def _import_rows(
     if default is not None and others:
         kept = f"rows that state another target than {default} are kept as they state it: "
         notes.append(kept + ", ".join(others))
-    reasons: dict[tuple[str, str], list[Refusal]] = {}
+    reasons: dict[tuple[str, str], list[table.Refusal]] = {}
     for refusal in (*read.refused, *left_out):
         reasons.setdefault((refusal.reason, refusal.fix), []).append(refusal)
     left = [
