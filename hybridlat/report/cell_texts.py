@@ -156,16 +156,13 @@ def _size(shape: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """What a table says of one cell, or of several that read the same.
-
-    ``limit`` is what limits it, and how much of the time that explains.
-    """
+    """What a table says of one cell, or of several that read the same."""
 
     cells: tuple[CellEstimate, ...]
     ops: tuple[str, ...]
     paths: tuple[str, ...] = ()
     what: str = ""
-    limit: str = ""
+    limit: str = ""  # what limits it, and how much of the time that explains
 
     def where(self, width: int = 1000) -> str:
         """The modules that it stands in, else its first operator in the file."""

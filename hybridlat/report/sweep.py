@@ -47,9 +47,8 @@ class Sweep:
         kinds = ["start"]
         for (a, a_us), (b, b_us) in pairwise(points):
             rise, rise_us = b_us / a_us - 1, (b_us - a_us) / (b**power - a**power)
-            steep = rise_us > _STEEP * whole_us
             kind = "reverse" if rise < -_FLAT else "flat" if rise < _FLAT else "slope"
-            kinds.append("step" if kind == "slope" and steep else kind)
+            kinds.append("step" if kind == "slope" and rise_us > _STEEP * whole_us else kind)
         rates = [one.throughput_per_s or 0.0 for one in self.estimates.values()]
         if self.over == "batch" and any(rates):
             kinds[next(i for i, rate in enumerate(rates) if rate >= _KNEE * max(rates))] = "knee"
