@@ -155,9 +155,8 @@ def memory_text(estimate: Estimate) -> str:
     memory = estimate.memory
     if memory is None:
         return ""
-    own_bytes = memory.weights_bytes + memory.activations_bytes
-    ends = " – ".join(f"{size / 1e9:.2f}" for size in memory.total_bytes or (own_bytes,))
-    ends = ends if memory.total_bytes else f"at least {ends}"
+    least = f"at least {(memory.weights_bytes + memory.activations_bytes) / 1e9:.2f}"
+    ends = " – ".join(f"{size / 1e9:.2f}" for size in memory.total_bytes or ()) or least
     of = "" if memory.device_bytes is None else f" of {memory.device_bytes / 1e9:.3g}"
     return f"{ends}{of} GB" + (f": {memory.verdict}" if memory.verdict else "")
 
