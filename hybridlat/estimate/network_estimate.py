@@ -38,11 +38,6 @@ MOST_NETWORK_RUNS = 3
 """Of one estimate; of all together where the network and its cells contradict each other."""
 
 
-def estimate_network(request: Request, data: TargetData) -> Estimate:
-    """The estimate of one network by all that is known of its target."""
-    return _estimate_of(request, data, belief_of(request, data))
-
-
 def belief_of(request: Request, data: TargetData) -> Belief:
     """What is believed of a network once the gate has measured all that it needs."""
     data.refresh()
@@ -54,7 +49,7 @@ def belief_of(request: Request, data: TargetData) -> Belief:
 
 
 def _first_belief(request: Request, data: TargetData) -> Belief:
-    measured_now: frozenset[str] = frozenset()
+    measured_now = frozenset[str]()
     if request.remeasure and request.measure is not None:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
@@ -68,9 +63,12 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
             noise = math.hypot(one.spread_share, RUN_NOISE_SHARE)
             counts = tuple([of_run.count(signature) for signature in request.signatures])
             sums.append(CellSum(counts, one.latency_us, noise))
-    belief = replace(belief, posterior=belief.posterior.after_sums(sums))
-    if measured_now:
-        belief = replace(belief, measured_now=measured_now, network_runs=int(whole is not None))
+    belief = replace(
+        belief,
+        posterior=belief.posterior.after_sums(sums),
+        measured_now=measured_now,
+        network_runs=int(bool(measured_now) and whole is not None),
+    )
     return belief.after_whole(belief.priors.whole)
 
 
@@ -110,34 +108,32 @@ def _measured(
     measure(chosen, step.network)
     records = data.known(chosen)
     latencies: dict[int, tuple[float, float]] = {}
-    failures = dict(belief.failures)
+    failures: dict[int, str] = {}
     for i, signature in zip(step.positions, chosen, strict=True):
         record = records.get(signature, LatencyStats(None, 0.0, 0))
         if record.latency_us is None:
             failures[i] = record.failure or "no undisturbed run of it was made in time"
         else:
             latencies[i] = (record.latency_us, record.spread_share)
-    after = replace(
-        belief,
+    if belief.priors.learns:
+        after = _first_belief(replace(request, remeasure=False), data)
+    else:
         # The first measurement on a machine also tells what entering its engine costs.
-        composition=composition_for(data, belief.priors, request.confidence),
-        posterior=belief.posterior.observe(latencies),
-        failures=failures,
+        composition = composition_for(data, belief.priors, request.confidence)
+        posterior = belief.posterior.observe(latencies)
+        after = replace(belief, composition=composition, posterior=posterior)
+        after = after.after_whole(_whole_network(request, data) if step.network else belief.whole)
+    return replace(
+        after,
+        failures={**belief.failures, **failures, **after.failures},
         measured_now=belief.measured_now.union(chosen),
         network_runs=belief.network_runs + step.network,
     )
-    if belief.priors.learns:
-        again = _first_belief(replace(request, remeasure=False), data)
-        return replace(
-            again,
-            failures={**failures, **again.failures},
-            measured_now=after.measured_now,
-            network_runs=after.network_runs,
-        )
-    return after.after_whole(_whole_network(request, data) if step.network else belief.whole)
 
 
-def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
+def estimate_network(request: Request, data: TargetData) -> Estimate:
+    """The estimate of one network by all that is known of its target."""
+    belief = belief_of(request, data)
     posterior, partition, exact = belief.posterior, request.partition, belief.exact
     interval = belief.interval
     load = _load_while_measured(data, request.signatures, posterior, belief.whole)
@@ -161,7 +157,12 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     memory = memory_of(partition.footprint, data.target, device)
     if request.left_out and memory.verdict != "too large":  # what is left out takes more
         memory = replace(memory, total_bytes=None)
-    check, check_field = _check(request, data, bool(belief.priors.origins))
+    origins, latencies_us = belief.priors.origins, posterior.latencies_us
+    law = family_law(data) if origins and data.target.engine == "tensorrt" else None
+    graphs = law is None or law.task.graphs
+    check, check_field = check_of(data.target, request.file.path, request.bound, graphs)
+    own = [latencies_us[i] for i in posterior.unmeasured if i not in origins]
+    has_own_model = exact is None and not np.isnan(own).all()
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
         network=request.file.name,
@@ -197,23 +198,9 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         memory=memory,
         power_w=device.power_w if device else None,
         peak_flops=device.peak(data.target.precision) if device else None,
-        model=_model(data, belief),
+        model=data.model_hash if has_own_model else "",
     )
     return estimate.warned(warnings_of(request, data, belief, estimate, load, plan))
-
-
-def _model(data: TargetData, belief: Belief) -> str:
-    """The hash of the target's own model, where it answered for a cell."""
-    posterior, origins = belief.posterior, belief.priors.origins
-    predicted = set(posterior.unmeasured).difference(origins)
-    known = any(not math.isnan(posterior.latencies_us[i]) for i in predicted)
-    return data.model_hash if belief.exact is None and known else ""
-
-
-def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str, str]:
-    """How to measure the same with the engine's own tool."""
-    law = family_law(data) if is_predicted and data.target.engine == "tensorrt" else None
-    return check_of(data.target, request.file.path, request.bound, law is None or law.task.graphs)
 
 
 def _load_while_measured(
