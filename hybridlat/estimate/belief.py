@@ -178,9 +178,8 @@ class Belief:
         posterior = self.posterior
         conflict = disagreement(whole, self.composition, posterior)
         if whole is not None and conflict is None:
-            total = self.composition.total(whole.latency_us, whole.noise_share)
-            if total is not None:
-                posterior = posterior.observe_total(*total)
+            latency_us, noise = whole.latency_us, whole.noise_share
+            posterior = self.composition.after_whole(posterior, latency_us, noise)
         return replace(self, whole=whole, disagreement=conflict, posterior=posterior)
 
 

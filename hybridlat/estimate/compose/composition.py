@@ -142,13 +142,13 @@ class Composition:
         wandering = normal_quantile(self.confidence) * self.wander_share
         return np.asarray(np.expm1(np.minimum(np.hypot(logs, wandering), 50.0)), np.float64)
 
-    def total(self, latency_us: float, noise: float) -> tuple[float, float] | None:
-        """(µs, relative noise) of the sum of a measured network's cells; None if not positive."""
+    def after_whole(self, cells: ErrorPosterior, latency_us: float, noise: float) -> ErrorPosterior:
+        """The cells given their network's latency, unless that leaves nothing for them."""
         cells_us = latency_us - self.overhead_us
         if cells_us / self.scale <= 0:
-            return None
+            return cells
         noise = math.hypot(noise, self.residual_share) * latency_us / cells_us
-        return cells_us / self.scale, noise
+        return cells.observe_total(cells_us / self.scale, noise)
 
     def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
         total = posterior.sum_us

@@ -59,27 +59,12 @@ class Family(source.CellSource):
         task = shipped.task_of(target, self.model.tasks, self.model.seen, self.device.architecture)
         return replace(task, graphs=task.graphs or self.is_replayed)
 
-    def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
-        """The law corrected by networks of the target or of its relatives."""
-        if not measured:
-            return self
-        rows, counts = [], Counter[str]()
-        for one in measured:
-            its = replace(self, target=one.target, is_replayed=one.is_replayed)
-            rows.append(its._observed(one))
-            at = "it" if one.target == self.target else one.target
-            counts["whose latency was given" if one.by_user else f"measured on {at}"] += 1
-        law = self.model.condition(rows)
-        # Where all were replayed from a CUDA graph, so is what it answers for.
-        by_graph = self.is_replayed or all(one.is_replayed for one in measured)
-        return replace(self, model=law, measured=counts, foreseen={}, is_replayed=by_graph)
-
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         law, reason = self.law(cells), self.origin.text.rstrip(".")
         return [CellLatency(law.cells_us[i], law.spread_share, reason) for i in positions]
 
     def law(self, cells: NetworkCells) -> NetworkLaw:
-        return cells.law_of(self, partial(self.network, cells))
+        return cells.law_of(self, self.network)
 
     def network(self, cells: NetworkCells) -> NetworkLaw:
         """The latencies of a network's cells, and its interval as the family states it."""
@@ -106,7 +91,7 @@ class Family(source.CellSource):
         self, networks: Sequence[tuple[Family, MeasuredNetwork]], confidence: float
     ) -> list[float]:
         """Of networks, each under its law: the standard error of ln(latency in the first's)."""
-        rows = [law._observed(one) for law, one in networks]
+        rows = [law.observed(one) for law, one in networks]
         answers = self.model.predict_all([row.kernels for row in rows], [row.task for row in rows])
         label, *others = {label_of(row.task) for row in rows}
         calibration, factor = self.model.calibration, 1.0
@@ -129,7 +114,7 @@ class Family(source.CellSource):
         best = int(np.argmax(explained))
         return best, float(explained[best] / max(unsure.sum() - unsure[best], 1e-6))
 
-    def _observed(self, one: MeasuredNetwork) -> observations.Observation:
+    def observed(self, one: MeasuredNetwork) -> observations.Observation:
         name = architecture_of(one.name) or one.signature
         return observations.Observation(self._set(one), self.task, one.latency_us, name)
 
@@ -228,5 +213,15 @@ def family_of(
     networks: dict[tuple[Target, str], MeasuredNetwork] = {}
     for one in (*data.user_networks.values(), *known):
         networks.setdefault((one.target, one.signature), one)
+    law = Family(model, device, data.target, is_replayed=data.is_replayed)
     chosen = list(networks.values())[: whole_networks.MOST_NETWORKS]
-    return Family(model, device, data.target, is_replayed=data.is_replayed).after(chosen)
+    if not chosen:
+        return law
+    rows, counts = [], Counter[str]()
+    for one in chosen:
+        rows.append(replace(law, target=one.target, is_replayed=one.is_replayed).observed(one))
+        at = "it" if one.target == data.target else one.target
+        counts["whose latency was given" if one.by_user else f"measured on {at}"] += 1
+    # Where all were replayed from a CUDA graph, so is what it answers for.
+    is_replayed = data.is_replayed or all(one.is_replayed for one in chosen)
+    return replace(law, model=model.condition(rows), measured=counts, is_replayed=is_replayed)

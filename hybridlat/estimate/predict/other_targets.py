@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -65,36 +64,27 @@ class OtherTarget(source.CellSource):
         return seen.and_also(RATIOS["machine", ""]) if self.there.is_of_another_machine else seen
 
     @property
-    def _pairs(self) -> tuple[list[Pair], list[Pair]]:
-        """Cells, and whole networks, that both know."""
-        here, there = self.here, self.there
-        return here.at_this_state(
-            ("pairs", there.target), lambda: (pairs_of(here, there), network_pairs_of(here, there))
-        )
+    def _ratios(self) -> tuple[Ratios, str]:
+        """The ratios by all cells and whole networks that both know, and how many, in words."""
 
-    @property
-    def ratios(self) -> Ratios:
-        return self.here.at_this_state(
-            ("ratios", self.there.target),
-            lambda: Ratios(self.prior, [*self._pairs[0], *self._pairs[1]]),
-        )
+        def compare() -> tuple[Ratios, str]:
+            cells, networks = (of(self.here, self.there) for of in (pairs_of, network_pairs_of))
+            numbers = (len(cells), "cell"), (len(networks), "network")
+            counts = " and ".join([count_text(n, name) for n, name in numbers if n])
+            return Ratios(self.prior, [*cells, *networks]), counts and f", {counts} compared"
 
-    @property
-    def _compared(self) -> str:
-        cells, networks = map(len, self._pairs)
-        counts = [count_text(n, name) for n, name in ((cells, "cell"), (networks, "network")) if n]
-        return f", {' and '.join(counts)} compared" if counts else ""
+        return self.here.at_this_state(("ratios", self.there.target), compare)
 
     @property
     def origin(self) -> Origin:
-        there = self.there.target
+        there, (_, compared) = self.there.target, self._ratios
         if self.differs == "version":
-            few = "Few" if self._compared else "No"
+            few = "Few" if compared else "No"
             what = "of this machine" if there == self.here.target else "for this version"
             whose = ", as another machine measured it" if self.there.is_of_another_machine else ""
-            text = f"{few} data {what}, taken from {there}{whose}{self._compared}."
+            text = f"{few} data {what}, taken from {there}{whose}{compared}."
             return Origin("other-version", text)
-        how = self._compared or ": how the two compare is a guess"
+        how = compared or ": how the two compare is a guess"
         return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
@@ -120,7 +110,7 @@ class OtherTarget(source.CellSource):
         return self.there.whole(cells.read_hash()) if tells else None
 
     def _law(self, cells: NetworkCells) -> NetworkLaw:
-        return cells.law_of(self.there, partial(self._network, cells))
+        return cells.law_of(self.there, self._network)
 
     def _network(self, cells: NetworkCells) -> NetworkLaw:
         texts = dict(zip(cells.signatures, cells.texts, strict=True))
@@ -137,15 +127,14 @@ class OtherTarget(source.CellSource):
         posterior = composition.start(priors)
         whole = self._whole(cells) if posterior.complete else None
         if whole is not None:
-            total = composition.total(whole.latency_us, whole.noise_share)
-            posterior = posterior if total is None else posterior.observe_total(*total)
+            posterior = composition.after_whole(posterior, whole.latency_us, whole.noise_share)
             missed = math.log(whole.latency_us / composition.latency_us(posterior.sum_us))
             noise = math.hypot(whole.noise_share, self.prior.network)
             if abs(missed) < math.log1p(MOST_EXCESS_SHARE):  # else one of the two was disturbed
                 composed = composed.after_residual(missed, noise)
-        kinds = [prior.kinds for prior in priors]
-        unchecked = self.ratios.unchecked(kinds, posterior.uses_us.tolist()) if self.checks else ()
-        means, covariance = self.ratios.of(kinds)
+        kinds, (ratios, _) = [prior.kinds for prior in priors], self._ratios
+        unchecked = ratios.unchecked(kinds, posterior.uses_us.tolist()) if self.checks else ()
+        means, covariance = ratios.of(kinds)
         covariance = covariance + posterior.covariance
         here_us = (posterior.latencies_us * np.exp(means)).tolist()
         spreads = np.sqrt(covariance.diagonal()).tolist()
@@ -156,16 +145,14 @@ class OtherTarget(source.CellSource):
         terms = composed, covariance, known, whole is not None
         return NetworkLaw(here_us, composed.overhead_us, max(spreads), *terms)
 
-    def _stated(
-        self, there: CellLatency, latency_us: float, spread: float, unchecked: bool
-    ) -> CellLatency:
+    def _stated(self, there: CellLatency, us: float, spread: float, unchecked: bool) -> CellLatency:
         kind = "another version of the engine" if self.differs == "version" else "another device"
         kind = "another machine" if self.here.target == self.there.target else kind
         how = "measured as" if there.source == "measured" else "predicted as"
         doubt = "" if there.trusted else f", {there.reason}"
         doubt = ", and no kernel of its kind was compared yet" if unchecked else doubt
-        reason = f"{how} {self.there.target}: {kind}{self._compared}{doubt}"
-        return CellLatency(latency_us, spread, reason, there.trusted and not unchecked)
+        reason = f"{how} {self.there.target}: {kind}{self._ratios[1]}{doubt}"
+        return CellLatency(us, spread, reason, there.trusted and not unchecked)
 
 
 def of_record(stats: LatencyStats) -> CellLatency:

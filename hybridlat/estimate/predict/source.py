@@ -74,13 +74,13 @@ class NetworkCells:
     counts: tuple[int, ...]
     read_copied_bytes: Callable[[], float]
     read_hash: Callable[[], str] = str
-    _laws: dict[int, NetworkLaw] = field(default_factory=dict)
+    _laws: dict[object, NetworkLaw] = field(default_factory=dict)
 
-    def law_of(self, source: object, work_out: Callable[[], NetworkLaw]) -> NetworkLaw:
+    def law_of(self, source: object, work_out: Callable[[NetworkCells], NetworkLaw]) -> NetworkLaw:
         """What a source says of the network as a whole, worked out once."""
-        if id(source) not in self._laws:
-            self._laws[id(source)] = work_out()
-        return self._laws[id(source)]
+        if source not in self._laws:
+            self._laws[source] = work_out(self)
+        return self._laws[source]
 
 
 def copied_bytes(network: Network) -> float:
