@@ -39,17 +39,12 @@ def _of_version(data: TargetData, there: TargetData) -> Composition | None:
     return on_this_machine(there, replace(composition, overhead_us=overhead_us))
 
 
+@per_state
 def own_composition(data: TargetData) -> Composition | None:
     """The trained one, unless training had too few networks: those of the store tell more."""
-    trained = _trained_composition(data)
+    each = all_readable(read_composition, data.model_folders, data.model_warnings)
+    trained = next(each, None)
     return None if trained is None or trained.networks < machine.CALIBRATING else trained
-
-
-@per_state
-def _trained_composition(data: TargetData) -> Composition | None:
-    """The composition that training fitted, to however few networks."""
-    trained = all_readable(read_composition, data.model_folders, data.model_warnings)
-    return next(trained, None)
 
 
 @per_state
@@ -111,10 +106,9 @@ def read_composition(folder: Path) -> Composition | None:
     if not path.exists():
         return None
     models.check(path)
-    try:
-        return Composition.from_json(models.read_json(path))
-    except ValueError as error:
-        raise models.damaged(path, error) from error
+    stored = models.read_json(path)
+    with models.using(path):
+        return Composition.from_json(stored)
 
 
 def _machine_composition(data: TargetData) -> Composition:

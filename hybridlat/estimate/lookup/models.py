@@ -14,24 +14,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from hybridlat.engines import device_sheets
-from hybridlat.errors import InputError, StoreError, TargetError
+from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.model import model_files
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.model_files import (
-    CARD_FILE,
-    HASHES,
-    MODEL_FILES,
-    PRIOR_FOLDER,
-    hash_of,
-    load_model,
-    user_models_folder,
-)
+from hybridlat.model.model_files import CARD_FILE, MODEL_FILES, PRIOR_FOLDER
 from hybridlat.schema.files import all_readable, decode_or_none, listing, read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Device, Target
@@ -45,9 +37,9 @@ VERSIONS_FOLDER = "versions"
 def model_folders(target: Target | None) -> list[Path]:
     """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
     pattern = target.folder if target is not None else "*"
-    roots = (user_models_folder(), shipped("models"))
+    roots = (model_files.user_models_folder(), shipped("models"))
     entries = [entry for root in roots for entry in listing(root, pattern)]
-    return [folder for folder in map(folder_in_use, entries) if folder is not None]
+    return [*filter(None, map(folder_in_use, entries))]
 
 
 def folder_in_use(parent: Path) -> Path | None:
@@ -76,38 +68,31 @@ def read_card(folder: Path) -> Mapping[str, object]:
 
 def read_json(path: Path) -> Mapping[str, object]:
     """A JSON object of a model's folder; StoreError where it cannot be read."""
-    try:
+    with using(path):
         return model_files.read_json(path)
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, error) from error
 
 
 def read_target(folder: Path) -> Target:
     """The target of a model; StoreError where its card does not name one."""
     name = read_card(folder).get("target")
-    try:
+    with using(folder / CARD_FILE):
         return Target.parse(str(name))
-    except InputError as error:
-        raise damaged(folder / CARD_FILE, error) from error
 
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
     check(folder / MODEL_FILES[0])
-    try:
-        return load_model(folder)
-    except StoreError as error:
-        raise damaged(folder, error) from error
+    with using(folder):
+        return model_files.load_model(folder)
 
 
 def check(file: Path) -> None:
     """StoreError unless the card beside a file has its hash."""
-    hashes = read_card(file.parent).get(HASHES)
-    try:
-        if not isinstance(hashes, dict) or hashes.get(file.name) != hash_of(read_bytes(file)):
-            raise damaged(file, "it is not the file that was installed")
-    except OSError as error:
-        raise damaged(file, error) from error
+    hashes = read_card(file.parent).get(model_files.HASHES)
+    with using(file):
+        known = hashes.get(file.name) if isinstance(hashes, dict) else None
+        if known is None or known != model_files.hash_of(read_bytes(file)):
+            raise ValueError("it is not the file that was installed")
 
 
 def models_with_targets() -> Iterator[tuple[Path, Target]]:
@@ -116,12 +101,16 @@ def models_with_targets() -> Iterator[tuple[Path, Target]]:
         yield from ((folder, target) for target in all_readable(read_target, [folder]))
 
 
-def damaged(path: Path, error: object) -> StoreError:
-    """The error of a file that cannot be used."""
-    return StoreError(
-        f"{path} is passed over, it cannot be used ({error}): "
-        "train its target again with `hybridlat train`, or delete the model's folder"
-    )
+@contextmanager
+def using(path: Path) -> Iterator[None]:
+    """StoreError that names the file or folder of a model where it cannot be used."""
+    try:
+        yield
+    except (OSError, ValueError, RecursionError, HybridlatError) as error:
+        raise StoreError(
+            f"{path} is passed over, it cannot be used ({error}): "
+            "train its target again with `hybridlat train`, or delete the model's folder"
+        ) from error
 
 
 def known_device(target: Target, store: Store) -> Device | None:
