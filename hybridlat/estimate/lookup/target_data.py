@@ -70,7 +70,6 @@ class TargetData:
         """Networks by hash whose latency the user gave: they go before all records."""
         self.is_replayed = False
         """Whether a CUDA graph launches the kernels, whatever was measured."""
-        self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}
         self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
         self._stamp: object = None
@@ -83,7 +82,6 @@ class TargetData:
             targets = (self.target, *self.related, *self._neighbours)
             state = self.store.targets(), [self.store.revision(target) for target in targets]
             if state != self._state:
-                self._known.clear()
                 self._at_state.clear()
             self._stamp, self._state = stamp, state
             for neighbour in self._neighbours.values():
@@ -114,17 +112,15 @@ class TargetData:
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
+        known = self.at_this_state("known", dict[str, LatencyStats | None])
+        if len(known) > MAX_REMEMBERED:
+            known.clear()
         distinct = dict.fromkeys(hashes)
-        missing = [h for h in distinct if h not in self._known]
-        if missing:
-            self._look_up(missing)
-        return {h: stats for h in distinct if (stats := self._known[h]) is not None}
+        if missing := [h for h in distinct if h not in known]:
+            known |= self._look_up(missing)
+        return {h: stats for h in distinct if (stats := known[h]) is not None}
 
-    def _look_up(self, hashes: Sequence[str]) -> None:
-        if self._state is None:
-            self.refresh()
-        if len(self._known) > MAX_REMEMBERED:
-            self._known.clear()
+    def _look_up(self, hashes: Sequence[str]) -> dict[str, LatencyStats | None]:
         targets, held = (self.target, *self.related), self._state[0] if self._state else []
         stored: Mapping[Target, Mapping[str, LatencyStats]] = {}
         if not set(targets).isdisjoint(held):
@@ -134,7 +130,7 @@ class TargetData:
             shipped = [pack.latencies(target, hashes) for pack in self._packs]
             for new in (stored.get(target, {}), *shipped):
                 stats |= {h: s for h, s in new.items() if _outweighs(s, stats.get(h))}
-        self._known.update({h: stats.get(h) for h in hashes})
+        return {h: stats.get(h) for h in hashes}
 
     def whole(self, signature: str) -> whole_networks.WholeLatency | None:
         """The network as it was measured on this very target, or as the user gave it."""

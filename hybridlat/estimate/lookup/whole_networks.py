@@ -74,13 +74,12 @@ class MeasuredNetwork:
         cls, breakdown: Breakdown, texts: Mapping[str, str], us: float, is_replayed: bool = False
     ) -> MeasuredNetwork:
         """The network of a breakdown; KeyError where the text of a cell is missing."""
-        cells, counts = zip(*breakdown.cells, strict=True) if breakdown.cells else ((), ())
-        copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
+        cells = tuple([signature for signature, _ in breakdown.cells])
         return cls(
             breakdown.target,
             tuple([texts[signature] for signature in cells]),
-            counts,
-            copied_bytes,
+            tuple([count for _, count in breakdown.cells]),
+            float(breakdown.labels.get("copied_bytes", "0")),
             us,
             breakdown.signature,
             breakdown.network,
