@@ -29,6 +29,7 @@ _NARROW = ("measured", "good")
 _MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
 _HOST_SHARE = 0.3  # of the latency: there it makes nearly half of the variance on an L4
+Warnings = Iterator[EstimateWarning]
 
 
 def warnings_of(
@@ -69,9 +70,7 @@ def _command(verb: str, request: Request, target: Target, more: str = "") -> str
     return f"hybridlat {verb} {name} --target {target}{more}"
 
 
-def _of_missing_cells(
-    request: Request, target: Target, estimate: Estimate
-) -> Iterator[EstimateWarning]:
+def _of_missing_cells(request: Request, target: Target, estimate: Estimate) -> Warnings:
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     if not missing or estimate.source == "measured":
         return
@@ -88,7 +87,7 @@ def _of_missing_cells(
 
 def _of_measurements(
     request: Request, target: Target, belief: Belief, load: MachineLoad | None
-) -> Iterator[EstimateWarning]:
+) -> Warnings:
     again = ""
     if _is_planned(target):
         again = _command("measure", request, target, " --remeasure --host USER@HOST")
@@ -115,9 +114,9 @@ def _is_planned(target: Target) -> bool:
 
 def _of_predictions(
     request: Request, data: TargetData, belief: Belief, estimate: Estimate
-) -> Iterator[EstimateWarning]:
+) -> Warnings:
     predicted = [i for i, cell in enumerate(estimate.cells) if cell.source == "predicted"]
-    origins = [one for i in predicted if (one := belief.priors.origins.get(i)) is not None]
+    origins = [*filter(None, map(belief.priors.origins.get, predicted))]
     width = half_width_share(estimate.latency_us, estimate.interval_us)
     for origin, _ in Counter(origins).most_common():
         yield EstimateWarning(origin.code, origin.text)
@@ -127,9 +126,8 @@ def _of_predictions(
             yield sentence("known-network", "a latency known there narrows this: --known NET=1.2ms")
     strange = [c for c in map(estimate.cells.__getitem__, predicted) if not c.trusted]
     if strange:
-        are = count_text(len(strange), "cell", "is", "are")
-        text = f"{are} unlike all that was measured ({strange[0].reason})"
-        yield sentence("unlike-known", text)
+        are = f"{count_text(len(strange), 'cell', 'is', 'are')} unlike all that was measured"
+        yield sentence("unlike-known", f"{are} ({strange[0].reason})")
     if belief.whole is not None and not estimate.busy:
         text = f"a measurement of this network is used as a hint only ({belief.whole.basis})"
         yield sentence("network-hint", text)
@@ -143,9 +141,7 @@ def _of_predictions(
         yield sentence("tolerance-out-of-reach", text)
 
 
-def _of_distance(
-    estimate: Estimate, width: float | None, origins: Sequence[Origin]
-) -> Iterator[EstimateWarning]:
+def _of_distance(estimate: Estimate, width: float | None, origins: Sequence[Origin]) -> Warnings:
     ranges, batch = {origin.batches for origin in origins}, estimate.batch
     known = next(iter(ranges)) if len(ranges) == 1 else None
     typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
@@ -164,7 +160,7 @@ def _of_distance(
     yield sentence(code, f"the interval is wide because {why}")
 
 
-def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWarning]:
+def _of_physics(belief: Belief, latency_us: float | None) -> Warnings:
     if latency_us is None or not math.isfinite(latency_us):
         return
     best_us, least_us = belief.priors.best_us, belief.priors.least_us
@@ -185,7 +181,7 @@ def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWa
         yield sentence("beyond-physics", f"{text}an order of magnitude")
 
 
-def _of_interval(data: TargetData) -> Iterator[EstimateWarning]:
+def _of_interval(data: TargetData) -> Warnings:
     """Whose interval it is, unless whole networks of this target tell."""
     own = target_composition.composition_of(data).networks
     if target_composition.own_composition(data) is None and own < ENOUGH_NETWORKS:
@@ -196,16 +192,14 @@ def _of_interval(data: TargetData) -> Iterator[EstimateWarning]:
         yield sentence("uncalibrated", text)
 
 
-def _of_pace(data: TargetData) -> Iterator[EstimateWarning]:
+def _of_pace(data: TargetData) -> Warnings:
     share = target_composition.pace_drift(data).share
     if share > LARGE_SHARE:
-        text = f"this machine's pace varies by ±{100 * share:.0f} % from run to run, which the "
-        yield sentence("pace", f"{text}interval includes")
+        how = f"by ±{100 * share:.0f} % from run to run"
+        yield sentence("pace", f"this machine's pace varies {how}, which the interval includes")
 
 
-def _ways_to_measure(
-    request: Request, target: Target, plan: MeasurementPlan
-) -> Iterator[EstimateWarning]:
+def _ways_to_measure(request: Request, target: Target, plan: MeasurementPlan) -> Warnings:
     """The commands that would narrow the interval, with what they cost."""
     if not registry.can_measure(target):
         at = f" at {target.precision}" if registry.refuses(target) else ""

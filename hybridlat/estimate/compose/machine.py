@@ -109,10 +109,9 @@ def undisturbed(
     networks: Sequence[SummedNetwork], dispatch_overhead_us: float
 ) -> list[SummedNetwork]:
     """The networks that may say how cells sum up: within ``MOST_EXCESS_SHARE`` of their cells."""
+    ratios = [one.latency_us / (dispatch_overhead_us + one.sum_us) for one in networks]
     most = math.log1p(MOST_EXCESS_SHARE)
-    sums_us = [dispatch_overhead_us + network.sum_us for network in networks]
-    pairs = zip(networks, sums_us, strict=True)
-    return [one for one, sum_us in pairs if abs(math.log(one.latency_us / sum_us)) <= most]
+    return [one for one, r in zip(networks, ratios, strict=True) if abs(math.log(r)) <= most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ def pace_drift_of(records: Iterable[Measurement]) -> PaceDrift:
         middles: dict[int, list[float]] = defaultdict(list)
         for visit in record.visits:
             drifts[record.measured_at[:16], visit.process].append(math.log(visit.drift))
-            if visit.samples_us and record.kind == "network" and record.latency_us:
+            if visit.samples_us and record.kind == "network":
                 middle_us = statistics.median(visit.samples_us) / visit.drift
                 middles[visit.process].append(middle_us)
         if middles and record.latency_us:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,10 +88,7 @@ class ErrorPosterior:
 
     @classmethod
     def start(
-        cls,
-        priors: Sequence[CellPrior],
-        shared_share: float = SHARED,
-        block: Block | None = None,
+        cls, priors: Sequence[CellPrior], shared_share: float = SHARED, block: Block | None = None
     ) -> ErrorPosterior:
         factors = [1.0 if f.trusted else UNTRUSTED_FACTOR for f in priors]
         spread = np.array([f.spread_share for f in priors], dtype=float) * factors
@@ -125,17 +122,15 @@ class ErrorPosterior:
             kept[:, seen] -= gain
             # What is surprising are the predictions: the noise is as it was stated.
             covariance = factor * kept @ covariance @ kept.T + gain @ noise @ gain.T
-        for position, (_, noise_share) in known.items():
-            if predicted_us[position] is None:
-                covariance[position] = covariance[:, position] = 0.0
-                covariance[position, position] = noise_share**2
+        for i, (_, noise_share) in known.items():
+            if predicted_us[i] is None:
+                covariance[i] = covariance[:, i] = 0.0
+                covariance[i, i] = noise_share**2
         return replace(self, measured=known, mean=mean, covariance=covariance).after_sums(self.sums)
 
     def after_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
         """The posterior given sums of cells, which ``observe`` keeps to."""
-        after = self
-        for known in sums:
-            after = after._after_sum(known)
+        after = reduce(ErrorPosterior._after_sum, sums, self)
         return replace(after, sums=tuple(sums)) if sums else self
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
@@ -172,10 +167,10 @@ class ErrorPosterior:
     def latencies_us(self) -> Matrix:
         """Of one use of each cell; NaN where nothing is known."""
         predicted = [math.nan if f.latency_us is None else f.latency_us for f in self.priors]
-        latencies = np.array(predicted, dtype=float) * np.exp(self.mean)
+        latencies_us: Matrix = np.array(predicted, dtype=float) * np.exp(self.mean)
         for position, (latency_us, _) in self.measured.items():
-            latencies[position] = latency_us
-        return np.asarray(latencies)
+            latencies_us[position] = latency_us
+        return latencies_us
 
     @cached_property
     def uses_us(self) -> Matrix:
