@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -138,20 +139,19 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     position_of = {name: i for i, name in enumerate(file_names)}
     in_file = [position_of[node.name] for node in network.nodes]
     nodes, types = lowered.network.nodes, lowered.network.types
-    owner: dict[int, int] = {}  # an operator that several compute belongs to the first
-    for kernel, origin in enumerate(lowered.origins):
-        for i in origin:
-            owner.setdefault(in_file[i], kernel)  # one that is several is one
-    kernels: list[list[int]] = [[] for _ in nodes]
-    for position, kernel in owner.items():
-        kernels[kernel].append(position)
+    kernels: list[tuple[int, ...]] = []
+    owned = set[int]()
+    for origin in lowered.origins:  # an operator that several compute belongs to the first
+        held = dict.fromkeys(in_file[i] for i in origin)  # one that is several is one
+        kernels.append(tuple([position for position in held if position not in owned]))
+        owned.update(held)
     rank = file_rank(lowered)
     ops: dict[str, tuple[str, ...]] = {}
-    places: dict[str, list[CellPlace]] = {}
+    places: defaultdict[str, list[CellPlace]] = defaultdict(list)
     texts: dict[str, str] = {}
     maker: dict[str, int] = {}
     runs: dict[str, tuple[str, ...]] = {}
-    order = 0
+    orders = itertools.count()
     for run in run_positions(lowered.network):
         cells = cells_of_run(lowered.network, run)
         of_run = []
@@ -162,21 +162,17 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
             if hash_ not in ops:
                 texts[hash_] = signature.text
                 ops[hash_] = labels(lowered, positions, network, rank)
-                places[hash_] = []
-            reads = set()
-            for position in positions:
-                for name in nodes[position].inputs:
-                    if name in types:
-                        reads.add(maker.get(name, -1))
-                for name in nodes[position].outputs:
-                    maker[name] = order
-            computed = tuple([tuple(kernels[positions[kernel]]) for kernel in signed])
-            places[hash_].append(CellPlace(order, tuple(sorted(reads - {order})), computed))
-            order += 1
+            order, of_cell = next(orders), [nodes[position] for position in positions]
+            made = {name for node in of_cell for name in node.outputs}
+            read = {name for node in of_cell for name in node.inputs if name in types} - made
+            reads = tuple(sorted({maker.get(name, -1) for name in read}))
+            maker.update(dict.fromkeys(made, order))
+            computed = tuple([kernels[positions[kernel]] for kernel in signed])
+            places[hash_].append(CellPlace(order, reads, computed))
         if len(cells) > 1:
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
     uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
-    gone = tuple(sorted({*range(len(file_names))}.difference(owner)))
+    gone = tuple(sorted({*range(len(file_names))}.difference(owned)))
     about = _batch(network), lowered.by, lowered.warnings, tuple(runs.items())
     return Partition(
         uses, gone, *about, texts=texts, outline=outline(network), network=lambda: network
@@ -220,20 +216,20 @@ class Partitioner:
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = f"split/{PARTITION_FORMAT}/{self.rules}/{file.key(batch, shapes)}"
-        partition = self._remembered.get(key)
+        if (remembered := self._remembered.get(key)) is not None:
+            return remembered
+        partition = _cached(self._store, key, Partition.from_text)
         if partition is None:
-            partition = _cached(self._store, key, Partition.from_text)
-            if partition is None:
-                partition = self._lowered(file, batch, shapes)
-                self._unkept[key] = partition
-                if file.digest or len(self._unkept) >= KEPT_TOGETHER:
-                    self.keep()
-            elif not partition.hash:
-                partition = replace(partition, network=partial(file.network, batch, shapes))
-            keep_file(self._store, file)
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = partition
+            partition = self._lowered(file, batch, shapes)
+            self._unkept[key] = partition
+            if file.digest or len(self._unkept) >= KEPT_TOGETHER:
+                self.keep()
+        elif not partition.hash:
+            partition = replace(partition, network=partial(file.network, batch, shapes))
+        keep_file(self._store, file)
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[key] = partition
         return partition
 
     def keep(self) -> None:
