@@ -191,7 +191,7 @@ def cell_priors(
     best_us, fastest_us, unknown = _by_sheet(data, cells, answers, dispatch_us)
     elsewhere = {i: answers[i] for i in origins}
     return CellPriors(
-        tuple([_prior(cells, i, answers.get(i), is_known) for i in places]),
+        tuple(parts.priors_of(cells, answers)),
         failures,
         None if law is None else law.composition(cells, elsewhere),
         best_us,
@@ -227,19 +227,6 @@ def _by_sheet(
         each_us, _ = parts.roofline_us(cells.texts, device, precision)
         best_us = max(math.fsum(each_us * cells.counts), dispatch_us)
     return best_us, fastest_us, unknown
-
-
-def _prior(
-    cells: NetworkCells, position: int, answer: CellLatency | None, is_known: bool
-) -> CellPrior:
-    """An answer as the gate works on it; texts matter beside predicted cells alone."""
-    signature, count = cells.signatures[position], cells.counts[position]
-    if answer is None or answer.latency_us is None:
-        return CellPrior(signature, count, None, 1.0, trusted=False)
-    if is_known:
-        spread = answer.spread_share
-        return CellPrior(signature, count, answer.latency_us, spread, source="measured")
-    return parts.prior_of(signature, cells.texts[position], count, answer)
 
 
 def _left_over(

@@ -120,11 +120,9 @@ class OtherTarget(source.CellSource):
         if nearest is not None:  # a last resort
             guesses = zip(rest, nearest.predict(cells, rest), strict=True)
             there |= {cells.signatures[i]: replace(g, trusted=False) for i, g in guesses if g}
-        none = CellLatency(None, 1.0)
-        each = zip(texts.items(), cells.counts, strict=True)
-        priors = [source.prior_of(h, text, count, there.get(h, none)) for (h, text), count in each]
+        answers = {i: there[h] for i, h in enumerate(texts) if h in there}
         composition, composed = composition_of(self.there), composition_of(self.here)
-        posterior = composition.start(priors)
+        posterior = composition.start(source.priors_of(cells, answers))
         whole = self._whole(cells) if posterior.complete else None
         if whole is not None:
             posterior = composition.after_whole(posterior, whole.latency_us, whole.noise_share)
@@ -132,16 +130,15 @@ class OtherTarget(source.CellSource):
             noise = math.hypot(whole.noise_share, self.prior.network)
             if abs(missed) < math.log1p(MOST_EXCESS_SHARE):  # else one of the two was disturbed
                 composed = composed.after_residual(missed, noise)
-        kinds, (ratios, _) = [prior.kinds for prior in priors], self._ratios
+        kinds, (ratios, _) = [source.kinds_of(text) for text in cells.texts], self._ratios
         unchecked = ratios.unchecked(kinds, posterior.uses_us.tolist()) if self.checks else ()
         means, covariance = ratios.of(kinds)
         covariance = covariance + posterior.covariance
         here_us = (posterior.latencies_us * np.exp(means)).tolist()
         spreads = np.sqrt(covariance.diagonal()).tolist()
-        known = [
-            self._stated(there[h], here_us[i], spreads[i], i in unchecked) if h in there else None
-            for i, h in enumerate(texts)
-        ]
+        known: list[CellLatency | None] = [None] * len(texts)
+        for i, answer in answers.items():
+            known[i] = self._stated(answer, here_us[i], spreads[i], i in unchecked)
         terms = composed, covariance, known, whole is not None
         return NetworkLaw(here_us, composed.overhead_us, max(spreads), *terms)
 

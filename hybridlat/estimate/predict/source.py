@@ -234,15 +234,17 @@ def kinds_of(text: str) -> tuple[tuple[str, float], ...]:
 
 @lru_cache(maxsize=16_384)
 def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> CellPrior:
-    """A cell with this latency, as the gate works on it."""
-    return CellPrior(
-        signature=signature,
-        count=count,
-        latency_us=latency.latency_us,
-        spread_share=latency.spread_share,
-        trusted=latency.trusted and latency.latency_us is not None,
-        source=latency.source if latency.latency_us is not None else "unsupported",
-        cost_s=0.0 if latency.source == "measured" else measuring_cost_s(latency.latency_us),
-        kinds=kinds_of(text),
-        reason=latency.reason,
-    )
+    """A cell with this latency, as the gate works on it; the text of a predicted one matters."""
+    us, spread, source = latency.latency_us, latency.spread_share, latency.source
+    if us is None or source == "measured":
+        return CellPrior(signature, count, us, spread, us is not None, source)
+    cost_s, kinds = measuring_cost_s(us), kinds_of(text)
+    trusted, reason = latency.trusted, latency.reason
+    return CellPrior(signature, count, us, spread, trusted, source, cost_s, kinds, reason)
+
+
+def priors_of(cells: NetworkCells, answers: Mapping[int, CellLatency]) -> list[CellPrior]:
+    """The cells of a network with the latencies at their positions, unknown without one."""
+    unknown = CellLatency(None, 1.0)
+    each = zip(cells.signatures, cells.texts, cells.counts, strict=True)
+    return [prior_of(*cell, answers.get(i, unknown)) for i, cell in enumerate(each)]
