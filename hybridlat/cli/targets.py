@@ -14,8 +14,7 @@ from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import ProgressShown, Run, echo
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
-from hybridlat.estimate.lookup import target_list
-from hybridlat.estimate.lookup.named_target import named_target
+from hybridlat.estimate.lookup import targets as known_targets
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.family.shipped import family_heads, timed_as
@@ -49,9 +48,11 @@ def targets(run: Run) -> None:
     """
     with ProgressShown().at("looking at what is known"):
         device, every_device = run.device, run.every_device
-        known = target_list.list_targets(run.store, device)
+        known = known_targets.list_targets(run.store, device)
         families = [] if device else family_heads()
-    every = target_list.by_data_sheet(known) if run.as_json and every_device and not device else []
+    every = (
+        known_targets.by_data_sheet(known) if run.as_json and every_device and not device else []
+    )
     devices = {info.target.split("/")[0] for info in known}
     shown = list[Table | Text | str]()
     for basis in ("measurements", "public tables", "a model", "the data sheet"):
@@ -64,7 +65,7 @@ def targets(run: Run) -> None:
     if not known:
         shown.append(Text("Only the data sheet of this device is known: predictions are rough."))
     if families:
-        boards = target_list.gpus()
+        boards = known_targets.gpus()
         widths = [
             [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
         ]
@@ -79,15 +80,15 @@ def targets(run: Run) -> None:
     run.show([asdict(info) for info in (*known, *every)], *shown)
 
 
-def _basis(info: target_list.TargetInfo) -> str:
+def _basis(info: known_targets.TargetInfo) -> str:
     if {"store", "pack", "this machine"} & set(info.source.split(", ")):
         return "measurements"
-    if target_list.FAMILY in info.source:
+    if known_targets.FAMILY in info.source:
         return "public tables"
     return "a model" if info.model else "the data sheet"
 
 
-def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
+def _table(title: str, known: Sequence[known_targets.TargetInfo]) -> Table:
     here = [info.target for info in known if "this machine" in info.source]
     noises = [info.noise_floor for info in known]
     trained = [info.trained_on if _basis(info) == "a model" else None for info in known]
@@ -105,7 +106,7 @@ def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
     return Table(titles, list(zip(names, *shown.values(), strict=True)), title, caption)
 
 
-def _interval_text(info: target_list.TargetInfo) -> str:
+def _interval_text(info: known_targets.TargetInfo) -> str:
     """``±12 % at batch 1–8``: how wide, and where that was learned."""
     text = plus_minus_text(info.half_width_share)
     if info.batches is not None and text != NOTHING:
@@ -152,7 +153,7 @@ def lower(run: Run) -> None:
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
-    named = named_target(run.target)
+    named = known_targets.named_target(run.target)
     read = read_network(run.network, run.batch, run.shapes)
     lowered = registry.lower(read, timed_as(named))
     differing = _differing(read, lowered, named)
