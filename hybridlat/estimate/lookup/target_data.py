@@ -33,7 +33,6 @@ from hybridlat.store.packs import PackLookup
 MAX_REMEMBERED = 200_000
 RecordSource = Store | PackLookup
 T = TypeVar("T")
-V = TypeVar("V")
 _CACHED_VERSION = 7
 _ENTRY_COST = sign(null_network(1)).hash
 _OWN_CELLS = 50  # so many measured here tell more than a pack
@@ -49,21 +48,13 @@ class TargetData:
     Another machine of this name may have measured what is shipped: that is ``elsewhere`` then.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        store: Store,
-        models: Sequence[Path] | None = None,
-        elsewhere: TargetData | None = None,
-    ) -> None:
-        self.target, self.store, self.elsewhere = target, store, elsewhere
+    def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
+        self.target, self.store = target, store
+        self.elsewhere: TargetData | None = None
         self.related = registry.same_cell_targets(target)
         """Targets that share this one's cells: files of another precision."""
-        self._is_installed = models is None and elsewhere is None
+        self._is_installed = models is None
         self.model_folders = model_folders(target) if models is None else models
-        if elsewhere is not None:
-            own = user_models_folder()
-            self.model_folders = [f for f in self.model_folders if f.is_relative_to(own)]
         self.model_warnings: list[str] = []
         """Sentences about models that cannot be used."""
         self.user_networks: Mapping[str, whole_networks.MeasuredNetwork] = {}
@@ -211,8 +202,12 @@ class TargetData:
 
     def doubted(self) -> TargetData | None:
         """The look-ups if packs are of another machine; None without packs."""
-        elsewhere = TargetData(self.target, Store("sqlite://")) if self._packs else None
-        return elsewhere and TargetData(self.target, self.store, elsewhere=elsewhere)
+        if not self._packs:
+            return None
+        own = [f for f in self.model_folders if f.is_relative_to(user_models_folder())]
+        data = TargetData(self.target, self.store, own)
+        data.elsewhere = TargetData(self.target, Store("sqlite://"))
+        return data
 
     def neighbour(self, target: Target) -> TargetData:
         if target not in self._neighbours:
@@ -226,8 +221,8 @@ class TargetData:
         return [*filter(None, [self.elsewhere]), *map(self.neighbour, others)]
 
     def cached(
-        self, what: str, form: type[V], work_out: Callable[[], V], besides: object = None
-    ) -> V:
+        self, what: str, form: type[T], work_out: Callable[[], T], besides: object = None
+    ) -> T:
         """A value that follows from the target's records, cached in the store for their state.
 
         ``besides`` is all else that it depends on, but for the records of related targets.
