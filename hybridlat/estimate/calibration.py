@@ -63,12 +63,8 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
         return Composition(confidence=confidence)
     summed = [SummedNetwork(n.latency_us, n.sum_of_measured_us) for n in ordered]
     base = replace(machine_composition(summed, 0.0), confidence=confidence, degrees=None)
-    return _calibrated(ordered, base)
-
-
-def _calibrated(networks: Sequence[HeldOutNetwork], base: Composition) -> Composition:
     parts, scores = ({stage: list[float]() for stage in STAGES} for _ in range(2))
-    for network in networks:
+    for network in ordered:
         posterior = base.start(network.cells)
         for stage in STAGES:
             posterior = measure_greedily(posterior, network, cells_at(stage, len(network.cells)))
@@ -80,27 +76,20 @@ def _calibrated(networks: Sequence[HeldOutNetwork], base: Composition) -> Compos
             parts[stage].append(of_cells / variance)
             scores[stage].append(error / math.sqrt(variance))
     # Scale and spread were fitted to the same networks: two degrees of freedom.
-    fitted = math.sqrt((len(networks) + 2.0) / max(len(networks) - 2.0, 1.0))
+    fitted = math.sqrt((len(ordered) + 2.0) / max(len(ordered) - 2.0, 1.0))
     # Sixty networks fix a 90 % quantile to within 4 points of coverage. The stages are of the same
     # networks, so each is drawn half-way to all together.
-    together = _multiplier([s for stage in STAGES for s in scores[stage]], base.confidence)
-    own = {stage: _multiplier(scores[stage], base.confidence) for stage in STAGES if scores[stage]}
+    together = _multiplier([s for stage in STAGES for s in scores[stage]], confidence)
+    own = {stage: _multiplier(scores[stage], confidence) for stage in STAGES if scores[stage]}
     multipliers = {stage: fitted * (alone + together) / 2 for stage, alone in own.items()}
     quantiles = sorted((float(np.mean(parts[stage])), q) for stage, q in multipliers.items())
     relative = [s / q for stage, q in multipliers.items() for s in scores[stage]]
-    levels = _levels(relative, base.confidence, len(networks))
-    return replace(base, quantiles=tuple(quantiles), levels=levels)
-
-
-def _levels(
-    relative: Sequence[float], confidence: float, networks: int
-) -> tuple[tuple[float, float], ...]:
-    """(confidence, factor) at every level that so many networks can promise, for all stages."""
-    known: dict[float, float] = {}
+    level_of: dict[float, float] = {}  # by factor, of those that so many networks can promise
     for level in sorted({*CALIBRATED_AT, confidence}) if relative else ():
-        if rank_of(networks, level) <= networks:
-            known.setdefault(conformal_quantile(relative, level), level)
-    return tuple((level, factor) for factor, level in known.items() if factor > 0)
+        if rank_of(len(ordered), level) <= len(ordered):
+            level_of.setdefault(conformal_quantile(relative, level), level)
+    levels = tuple((level, factor) for factor, level in level_of.items() if factor > 0)
+    return replace(base, quantiles=tuple(quantiles), levels=levels)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:
