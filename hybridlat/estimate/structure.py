@@ -45,11 +45,10 @@ def network_structure(
     cells = []
     for use in partition.uses:
         text = partition.texts[use.signature]
-        kernels, works = _kernels(text), _works(text, device, precision)
         ops = ["+".join(file.facts.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
-        described = zip(kernels, ops, works, strict=True)
-        named = [replace(kernel, op=op or kernel.op, work=work) for kernel, op, work in described]
-        cells.append(CellStructure(tuple(named)))
+        each = zip(_kernels(text), ops, _works(text, device, precision), strict=True)
+        kernels = [replace(kernel, op=op or kernel.op, work=work) for kernel, op, work in each]
+        cells.append(CellStructure(tuple(kernels)))
     names, parts = file.facts.node_names, [path.split(".") for path in file.facts.module_paths]
     # Without the modules that every path begins with (``gpu_0``, ``model``).
     outer = len(_shared([path[:-1] for path in parts if path != [""]]))
@@ -162,11 +161,10 @@ def _works(text: str, device: Device | None, precision: str) -> list[Work]:
     flop, moved_bytes = view.flop.tolist(), view.moved_bytes.tolist()
     if device is None:
         return [Work(*pair) for pair in zip(flop, moved_bytes, strict=True)]
-    item_bytes = view.item_bytes
     compute_us, memory_us = view.compute_us.copy(), view.memory_us.tolist()
     for width, name in _PRECISION_OF_BYTES.items():
         # A kernel on narrower numbers than the target's has another peak, if any is known.
-        narrow = item_bytes == width
+        narrow = view.item_bytes == width
         peak = device.peak_flops.get(name, np.nan)
         compute_us[narrow] = np.where(flop, view.flop / peak * 1e6, 0.0)[narrow]
     return [

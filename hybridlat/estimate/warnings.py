@@ -165,10 +165,10 @@ def _of_physics(belief: Belief, latency_us: float | None) -> Warnings:
         return
     best_us, least_us = belief.priors.best_us, belief.priors.least_us
     ratio, needs = latency_us / best_us if best_us else 1.0, ""
-    if best_us and not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
+    if not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
-        needs = f"{times} the {latency_text(best_us)} that device and host need by peak, bandwidth "
-        needs += "and launch time"
+        by = "by peak, bandwidth and launch time"
+        needs = f"{times} the {latency_text(best_us)} that device and host need {by}"
     elif latency_us < least_us:
         needs = f"below the {latency_text(least_us)} that the device needs by its peak and "
         needs += "bandwidth"

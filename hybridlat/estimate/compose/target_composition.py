@@ -77,8 +77,7 @@ def pace_drift(data: TargetData) -> PaceDrift:
 
 def is_calibrating(data: TargetData) -> bool:
     """Whether the machine has too few whole networks to compose by its own."""
-    has_own = own_composition(data) is not None
-    return not has_own and composition_of(data).networks < machine.CALIBRATING
+    return composition_of(data).networks < machine.CALIBRATING
 
 
 def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:

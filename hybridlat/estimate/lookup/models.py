@@ -114,19 +114,16 @@ def using(path: Path) -> Iterator[None]:
 
 
 def known_device(target: Target, store: Store) -> Device | None:
-    """The device of a target; None where nothing describes it.
+    """A target's device by its sheet, the model in use, or the micro-benchmark in the cache."""
 
-    By its data sheet, by the model in use, or by the micro-benchmark in the store's cache.
-    """
+    def trained_with(folder: Path) -> Device | None:
+        check(folder / MODEL_FILES[0])
+        return model_files.read_device(folder)
+
     with suppress(TargetError):
         return device_sheets.load(target.device).under(target.engine)
-    trained_with = next(all_readable(_device_of, model_folders(target)), None)
-    return trained_with or store.cache_read(_key(target), partial(decode_or_none, form=Device))
-
-
-def _device_of(folder: Path) -> Device | None:
-    check(folder / MODEL_FILES[0])
-    return model_files.read_device(folder)
+    device = next(all_readable(trained_with, model_folders(target)), None)
+    return device or store.cache_read(_key(target), partial(decode_or_none, form=Device))
 
 
 def keep_device(target: Target, store: Store, device: Device) -> None:

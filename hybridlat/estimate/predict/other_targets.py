@@ -59,8 +59,9 @@ class OtherTarget(source.CellSource):
         if self.differs == "cpu":
             threads = math.log((here.threads or 1) / (there.threads or 1))
             return replace(seen, common=math.hypot(seen.common, threads))
-        none = RatioPrior(0.0, 0.0, 0.0, 0.0)
-        seen = none if here == there else seen.over(version_gap(here, there))
+        if here == there:
+            return RATIOS["machine", ""]
+        seen = seen.over(version_gap(here, there))
         return seen.and_also(RATIOS["machine", ""]) if self.there.is_of_another_machine else seen
 
     @property
