@@ -190,10 +190,7 @@ def prior_belief(
     can_measure: bool = False,
     whole: WholeLatency | None = None,
 ) -> Belief:
-    """What is believed of a network's cells before anything more is measured.
-
-    ``whole`` is the network as it was measured on this target.
-    """
+    """What is believed of cells before more is measured; ``whole``: the network, measured here."""
     priors = cell_priors(data, cells, can_measure, whole)
     composition = composition_for(data, priors, confidence)
     posterior = composition.start(priors.cells, priors.block)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request, composition_for, prior_belief
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
-from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
+from hybridlat.estimate.compose.posterior import CellSum
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
@@ -32,10 +31,8 @@ from hybridlat.schema.structure import CellEstimate, LatencySource, Structure
 from hybridlat.store import LatencyStats
 
 _log = logging.getLogger(__name__)
-RUN_NOISE_SHARE = 0.035
-"""How far cells measured one by one sum up to what they take behind each other."""
-MOST_NETWORK_RUNS = 3
-"""Of one estimate; of all together where the network and its cells contradict each other."""
+_RUN_NOISE_SHARE = 0.035  # how far cells measured one by one sum up to those in a row
+_MOST_NETWORK_RUNS = 3  # of one estimate; of all where measurements contradict each other
 
 
 def belief_of(request: Request, data: TargetData) -> Belief:
@@ -60,7 +57,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     known, sums = data.known([run for run, _ in runs]), list[CellSum]()
     for run, of_run in runs:
         if (one := known.get(run)) is not None and one.latency_us is not None:
-            noise = math.hypot(one.spread_share, RUN_NOISE_SHARE)
+            noise = math.hypot(one.spread_share, _RUN_NOISE_SHARE)
             counts = tuple([of_run.count(signature) for signature in request.signatures])
             sums.append(CellSum(counts, one.latency_us, noise))
     belief = replace(
@@ -85,13 +82,13 @@ def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
 def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
     """What the gate measures next: nothing where the network itself is known well enough."""
     exact, composition = belief.exact, belief.composition
-    runs_left = belief.network_runs < MOST_NETWORK_RUNS
+    runs_left = belief.network_runs < _MOST_NETWORK_RUNS
     if exact is not None:
         # Measured once more, its noise is that of a mean of two.
         now = composition.measured_half_width_share(exact.noise_share)
         again = composition.measured_half_width_share(exact.noise_share / math.sqrt(2))
         worth = now > request.tolerance and again < now / 1.05
-        unsettled = belief.contradicted and exact.times < MOST_NETWORK_RUNS
+        unsettled = belief.contradicted and exact.times < _MOST_NETWORK_RUNS
         return gate.Step((), runs_left and (worth or unsettled))
     posterior, refused = belief.posterior, belief.failures.keys()
     network_us = composition.latency_us(posterior.sum_us)
@@ -136,7 +133,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     belief = belief_of(request, data)
     posterior, partition, exact = belief.posterior, request.partition, belief.exact
     interval = belief.interval
-    load = _load_while_measured(data, request.signatures, posterior, belief.whole)
+    load = _load_while_measured(request, data, belief)
     tight = interval.half_width_share <= request.tolerance and not belief.contradicted
     known = exact is not None or (posterior.complete and not posterior.required)
     within = tight and load is None and known and not request.left_out
@@ -203,12 +200,11 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
     return estimate.warned(warnings_of(request, data, belief, estimate, load, plan))
 
 
-def _load_while_measured(
-    data: TargetData, signatures: Sequence[str], cells: ErrorPosterior, whole: WholeLatency | None
-) -> MachineLoad | None:
+def _load_while_measured(request: Request, data: TargetData, belief: Belief) -> MachineLoad | None:
     """How busy the machine was while the network, or much of its cells, was measured."""
-    if whole is not None and whole.is_exact:
-        return whole.load
+    if belief.exact is not None:
+        return belief.exact.load
+    cells, signatures = belief.posterior, request.signatures
     measured = set(range(len(signatures))).difference(cells.unmeasured)
     spreads = {i: cells.measured.get(i, (0, cells.priors[i].spread_share))[1] for i in measured}
     unsure = [i for i, spread in spreads.items() if spread >= BUSY_SPREAD_SHARE]

@@ -23,8 +23,7 @@ from hybridlat.schema.shown import count_text, latency_text, part_text
 from hybridlat.schema.structure import EstimateWarning, WarningCode, half_width_share
 from hybridlat.schema.target import Target
 
-ENOUGH_NETWORKS = 10
-"""With as many of its own a machine's interval no longer says whose it is."""
+_ENOUGH_NETWORKS = 10  # of its own: an interval no longer says whose it is
 _NARROW = ("measured", "good")
 _MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
@@ -184,7 +183,7 @@ def _of_physics(belief: Belief, latency_us: float | None) -> Warnings:
 def _of_interval(data: TargetData) -> Warnings:
     """Whose interval it is, unless whole networks of this target tell."""
     own = target_composition.composition_of(data).networks
-    if target_composition.own_composition(data) is None and own < ENOUGH_NETWORKS:
+    if target_composition.own_composition(data) is None and own < _ENOUGH_NETWORKS:
         lender, _ = target_composition.lent_composition(data)
         lent = f"the interval of {lender}, widened" if lender else "a first guess"
         networks = count_text(own, "whole network") if own else "no whole network"

@@ -28,12 +28,10 @@ CALIBRATING = 5
 BORROWING_SHARE = 0.05
 """What borrowing costs: sums of measured cells missed 26 networks of another CPU by 5.5 %, the
 lender's own by 2.0 %, so by √(5.5² − 2.0²) more (experiments/onboarding.md)."""
-_PART_SHARE = BORROWING_SHARE / math.sqrt(2)
-"""Of the constant, and again of the scatter."""
+_PART_SHARE = BORROWING_SHARE / math.sqrt(2)  # of the constant, and again of the scatter
 MOST_NOISE_SHARE = 0.1
 """A network that was measured worse than this, as on a busy machine, tells no constants."""
-MACHINES = 2.0
-"""Degrees of freedom of what was lent: as many as machines that were compared."""
+_MACHINES = 2.0  # degrees of freedom of what was lent: as many as machines compared
 MOST_EXCESS_SHARE = 0.15
 """120 networks of the shipped CPU pack lie within 8 % of the sums of their measured cells."""
 _LONE_SHARE = 0.05  # scatter of networks where no machine lends
@@ -42,8 +40,7 @@ _FAR_OUT = 3.0
 _ROUNDS = 50
 LARGE_SHARE = 0.03
 """From here on an estimate says that the machine's pace varies."""
-LEAST_VISITS = 2
-"""A process with fewer visits says more of single visits than of the machine."""
+_LEAST_VISITS = 2  # a process with fewer says more of single visits than of the machine
 _USUAL_PROCESSES = 2
 _LEAST_USUAL = 0.01
 _STEADY_SHARE = 0.015
@@ -51,8 +48,7 @@ _OF_FLICKER = 0.6
 """Processes are first taken to differ by the hypotenuse of these two, this one a part of how much
 single visits of one process do. A steady machine had 1.5 % among visits, 2.5 among the paces of
 processes, and 1.7 between two that run one network; a shared one 5.5, 3.6 and 3.5 %."""
-MOST_MEDIAN_RATIO = 1.03
-"""Quiet machines show 1.00 to 1.03; what lies above is other work."""
+_MOST_MEDIAN_RATIO = 1.03  # quiet machines show 1.00 to 1.03; what lies above is other work
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +82,11 @@ def machine_composition(
         weights = np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(misses), 1e-12))
         # The constant was fitted to the same networks: that costs up to one degree of freedom.
         fitted = float(weights.sum() / (weights.sum() + pull))
-        degrees = max(len(ratios) - fitted, 0.0) + MACHINES
+        degrees = max(len(ratios) - fitted, 0.0) + _MACHINES
         sizes = np.abs(misses)
         usual = 1.4826 * float(np.median(sizes)) if len(sizes) else 0.0
         squares = float((np.minimum(sizes, _FAR_OUT * max(usual, prior)) ** 2).sum())
-        before, scatter = scatter, math.sqrt((squares + MACHINES * prior**2) / degrees)
+        before, scatter = scatter, math.sqrt((squares + _MACHINES * prior**2) / degrees)
         if abs(center - constant) + abs(scatter - before) < 1e-9:
             break
         constant = center
@@ -162,8 +158,8 @@ def pace_drift_of(records: Iterable[Measurement]) -> PaceDrift:
             above_us = statistics.median(itertools.chain(*middles.values()))
             ratios.append((above_us - record.overhead_us) / record.latency_us)
             apart += [math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)]
-    median_ratio = min(max(statistics.median(ratios or [1.0]), 1.0), MOST_MEDIAN_RATIO)
-    logs = [own for _, own in sorted(drifts.items()) if len(own) >= LEAST_VISITS]
+    median_ratio = min(max(statistics.median(ratios or [1.0]), 1.0), _MOST_MEDIAN_RATIO)
+    logs = [own for _, own in sorted(drifts.items()) if len(own) >= _LEAST_VISITS]
     if not logs:
         return PaceDrift(median_ratio=median_ratio)
     paces = [math.exp(statistics.median(own)) for own in logs]

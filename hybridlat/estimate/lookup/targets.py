@@ -73,10 +73,7 @@ def named_target(text: str, store: Store | None = None) -> Target:
 
 
 def named_devices(text: str, store: Store) -> set[str]:
-    """The devices with a text's words in their names or titles: one, or a family (``jetson``).
-
-    TargetError where there are none.
-    """
+    """The devices with a text's words in name or title, as of a ``jetson``; else TargetError."""
     (_, known), words = targets_on_record(store), _words(text)
     titles = dict.fromkeys(_devices(known), "")
     for sheet in all_readable(device_sheets.load, device_sheets.names()):

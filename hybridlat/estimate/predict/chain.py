@@ -38,7 +38,7 @@ from hybridlat.estimate.lookup.target_data import TargetData, per_state, relativ
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.predict import source as parts
 from hybridlat.estimate.predict.other_targets import of_record, other_cpu, versions_of
-from hybridlat.estimate.predict.source import CellLatency, CellSource, NetworkCells, Origin
+from hybridlat.estimate.predict.source import Answers, CellLatency, CellSource, NetworkCells, Origin
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import least_us
 from hybridlat.model.geometry import View, geometry
@@ -205,10 +205,7 @@ def cell_priors(
 
 
 def _by_sheet(
-    data: TargetData,
-    cells: NetworkCells,
-    answers: Mapping[int, CellLatency],
-    dispatch_us: float | None,
+    data: TargetData, cells: NetworkCells, answers: Answers, dispatch_us: float | None
 ) -> tuple[float | None, float, tuple[str, ...]]:
     """See ``CellPriors``; the host needs ``dispatch_us``, None where no other target answered."""
     predicted = [i for i, answer in answers.items() if answer.source == "predicted"]
@@ -229,9 +226,7 @@ def _by_sheet(
     return best_us, fastest_us, unknown
 
 
-def _left_over(
-    cells: NetworkCells, answers: Mapping[int, CellLatency], network_us: float
-) -> dict[int, CellLatency]:
+def _left_over(cells: NetworkCells, answers: Answers, network_us: float) -> Answers:
     """Cells without a latency get what a measured network leaves for them, by their work."""
     known = {i: us for i, answer in answers.items() if (us := answer.latency_us) is not None}
     rest = [i for i in range(len(cells.signatures)) if i not in known]

@@ -29,8 +29,7 @@ from hybridlat.store import LatencyStats
 LEAST_US = 20.0
 """Cells below that tell more of clocks than of ratios."""
 MOST_PAIRS = 1000
-_ALIKE_PAIRS = 10
-"""So many cells that agree make two machines of one name one."""
+_ALIKE_PAIRS = 10  # so many cells that agree make two machines of one name one
 _ALIKE_SHARE, _MOST_NOISE_SHARE = 0.03, 0.1
 """By how much one machine differs from itself on other days, and what is too noisy to tell."""
 MOST_NETWORK_PAIRS = 100

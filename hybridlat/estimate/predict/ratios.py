@@ -23,10 +23,8 @@ from hybridlat.estimate.compose.posterior import Matrix
 
 Kinds = Sequence[tuple[str, float]]
 """A cell's kinds of kernel, each with its share of the cell's work (`source.kinds_of`)."""
-LARGE_SHARE = 0.05
-"""Of a network's time: twice as slow, such a kind makes the network 5 % slower."""
-ENOUGH = 0.5
-"""Shares of one kind, summed over compared cells, that tell whether it was rewritten."""
+_LARGE_SHARE = 0.05  # of a network's time: twice as slow, a kind makes it 5 % slower
+_ENOUGH = 0.5  # summed shares of one kind that tell whether it was rewritten
 _DEGREES = 4.0
 _ROUNDS = 12
 _MINORS = 20  # releases between two major ones, where more is not known
@@ -153,7 +151,7 @@ class Ratios:
                 times.setdefault(name, [0.0] * len(cells))[place] += share * uses_us[place]
         chosen = []
         for name, each_us in sorted(times.items(), key=lambda item: -sum(item[1])):
-            if sum(each_us) >= LARGE_SHARE * sum(uses_us) and known.get(name, 0.0) < ENOUGH:
+            if sum(each_us) >= _LARGE_SHARE * sum(uses_us) and known.get(name, 0.0) < _ENOUGH:
                 chosen.append(each_us.index(max(each_us)))
                 for other, share in cells[chosen[-1]]:
                     known[other] = known.get(other, 0.0) + share

@@ -64,10 +64,7 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class NetworkCells:
-    """The distinct cells of one network, their signature texts and ``counts``.
-
-    The rest is read when a source needs it.
-    """
+    """The distinct cells of one network; ``read_…`` are called where a source needs them."""
 
     signatures: tuple[str, ...]
     texts: tuple[str, ...]
@@ -110,7 +107,7 @@ class NetworkLaw:
     reaches: tuple[float, ...] = ()
     dispatch_us: float = 0.0
 
-    def composition(self, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]) -> Composition:
+    def composition(self, cells: NetworkCells, elsewhere: Answers) -> Composition:
         """Constants and width by which the cells make the network.
 
         ``elsewhere`` are the cells that other targets and the data sheet answered for. The width
@@ -136,6 +133,10 @@ class NetworkLaw:
             quantiles=((0.0, normal_quantile(USUAL)),),
             levels=tuple(zip(CALIBRATED_AT, self.reaches, strict=bool(self.reaches))),
         )
+
+
+Answers = Mapping[int, CellLatency]
+"""Latencies of cells by their positions in a network."""
 
 
 class CellSource:
@@ -243,7 +244,7 @@ def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> Cel
     return CellPrior(signature, count, us, spread, trusted, source, cost_s, kinds, reason)
 
 
-def priors_of(cells: NetworkCells, answers: Mapping[int, CellLatency]) -> list[CellPrior]:
+def priors_of(cells: NetworkCells, answers: Answers) -> list[CellPrior]:
     """The cells of a network with the latencies at their positions, unknown without one."""
     unknown = CellLatency(None, 1.0)
     each = zip(cells.signatures, cells.texts, cells.counts, strict=True)
