@@ -17,7 +17,6 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models as folders
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.models import model_folders
 from hybridlat.estimate.lookup.targets import recorded
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
@@ -54,7 +53,7 @@ class TargetData:
         self.related = registry.same_cell_targets(target)
         """Targets that share this one's cells: files of another precision."""
         self._is_installed = models is None
-        self.model_folders = model_folders(target) if models is None else models
+        self.model_folders = folders.model_folders(target) if models is None else models
         self.model_warnings: list[str] = []
         """Sentences about models that cannot be used."""
         self.user_networks: Mapping[str, whole_networks.MeasuredNetwork] = {}
@@ -89,7 +88,7 @@ class TargetData:
 
     @cached_property
     def _model(self) -> tuple[Path, CellModel] | None:
-        related = [folder for target in self.related for folder in model_folders(target)]
+        related = [folder for target in self.related for folder in folders.model_folders(target)]
 
         def read(folder: Path) -> tuple[Path, CellModel]:
             return folder, folders.read_model(folder)
