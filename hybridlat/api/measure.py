@@ -112,8 +112,17 @@ def _report(
     whole_us, sum_us = (None if us is None else shown_ratio * us for us in (whole_us, sum_us))
     failures = {r.signature: r.failure for r in records if r.failure is not None}
     warnings = warnings if load is None else (*warnings, load.sentence)
-    figures = tuple(records), known, whole_us, sum_us, time.perf_counter() - started
-    return MeasureReport(measured.name, str(data.target), *figures, failures, warnings)
+    return MeasureReport(
+        network=measured.name,
+        target=str(data.target),
+        records=tuple(records),
+        known=known,
+        latency_us=whole_us,
+        sum_of_cells_us=sum_us,
+        elapsed_s=time.perf_counter() - started,
+        failures=failures,
+        warnings=warnings,
+    )
 
 
 def measure_on_host(

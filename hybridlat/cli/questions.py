@@ -46,18 +46,19 @@ def recommend(run: Run) -> int:
     kept = [one for one in estimates if one.verdict != "over"]
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]
-    notes = [order_note(shown)]
-    if len({one.basis for one in shown}) > 1:
-        notes.insert(0, "Rows that rest on different things do not compare closely.")
+    notes = list[str]()
+    if left := len(estimates) - len(shown):
+        notes.append(f"{left} more rows (--all)")
     if any(counts):
         most = latency_text(estimates[0].max_latency_us)
-        notes.insert(0, f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
-    if left := len(estimates) - len(shown):
-        notes.insert(0, f"{left} more rows (--all)")
+        notes.append(f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
+    if len({one.basis for one in shown}) > 1:
+        notes.append("Rows that rest on different things do not compare closely.")
+    notes += filter(None, [order_note(shown)])
     bodies = [one.to_json() for one in estimates] if run.as_json else []
     listed = [{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies]
     table = choice_table(shown, wide=console().width >= _WIDE)
-    run.show(listed, table, *map(Text, filter(None, notes)))
+    run.show(listed, table, *map(Text, notes))
     run.write_page(shown, choice=choice_table(shown, wide=True))
     run.write_tables(lambda: csv_of(map(record_of, estimates)))
     return 0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER
