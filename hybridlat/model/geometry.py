@@ -5,15 +5,15 @@ A signature is scanned once and remembered; building Networks would take ten tim
 
 from __future__ import annotations
 
-import struct
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.graph.operators import KINDS
 from hybridlat.graph.signature import lines_of
 from hybridlat.model.kernel_attributes import attributes_of
 from hybridlat.model.kernel_rows import Tensor, kernel_row, tensor_of
@@ -38,7 +38,6 @@ network holds (``CONTEXTS``). Sizes in elements, ``*_bytes`` in bytes of the fil
 CONTEXTS = {"": 0.0, "medium": 1.0, "small": 2.0}
 """Number of each context: the fewer weights a network holds, the warmer are the caches."""
 COLUMN = {name: i for i, name in enumerate(COLUMNS)}
-_PACK = struct.Struct(f"{len(COLUMNS)}d")
 _op_numbers: dict[str, int] = {}
 """Operators in the order in which they were met: rows that are remembered are numbered by it."""
 
@@ -95,15 +94,15 @@ def geometry(texts: Sequence[str]) -> Geometry:
     """The kernels of every signature text. Raises ValueError for a text that is no signature."""
     packed = list(map(_packed, texts))
     values = np.frombuffer(b"".join(packed)).reshape(-1, len(COLUMNS))
-    counts = np.fromiter((len(rows) // _PACK.size for rows in packed), np.intp, len(packed))
-    cell = np.repeat(np.arange(len(packed)), counts)
+    sizes = np.array([len(rows) for rows in packed], np.intp)
+    cell = np.repeat(np.arange(len(packed)), sizes // (8 * len(COLUMNS)))
     return Geometry(values, cell, len(packed), tuple(_op_numbers))
 
 
 @lru_cache(maxsize=65_536)  # some 100 MB
 def _packed(text: str) -> bytes:
     try:
-        return b"".join(_PACK.pack(*row) for row in scan(text))
+        return array("d", chain.from_iterable(scan(text))).tobytes()
     except _DAMAGE as error:
         raise ValueError(f"a signature that cannot be read: {error}") from error
 
@@ -117,10 +116,7 @@ def problem_of(text: str) -> str:
     return ""
 
 
-_DAMAGE = (
-    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
-    struct.error,
-)  # fmt: skip
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What scanning raises for a text that no signature is: of an unknown type, cut off, altered."""
 
 
@@ -165,12 +161,11 @@ PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1
 _FLOOR_US = 1e-3
 _CACHE_SPEED = 4.0
 """How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
-_START_US = {"gpu": 4.0, "cpu": 0.1}
 
 
 def start_us(device: Device) -> float:
     """What starting a kernel takes; a usual figure where the data sheet names none."""
-    return device.launch_us or _START_US[device.kind]
+    return device.launch_us or {"gpu": 4.0, "cpu": 0.1}[device.kind]
 
 
 def cache_bytes(device: Device, level: int) -> float:
@@ -179,76 +174,38 @@ def cache_bytes(device: Device, level: int) -> float:
 
 
 class View:
-    """Geometry's columns, and what features share; ``moved_*_bytes`` are in the engine's types."""
+    """Kernels on a device: the columns of their geometry by name, and what features share.
+
+    ``moved_*_bytes`` are in the engine's types; ``uncached_bytes`` is what the steps of a recurrent
+    layer read anew, and no cache holds. ``steps_us`` is starting every step but the first, and
+    reading its weights from the last cache. ``peak_flops`` are FLOP per second: at the target's
+    precision, of kernels of bytes at that of 8 bits.
+    """
 
     def __init__(self, geometry: Geometry, device: Device, precision: str) -> None:
-        self._values = geometry.values
-        self.device = device
-        self.precision = precision
+        self.device, self.precision = device, precision
+        self.__dict__.update(zip(COLUMNS, np.ascontiguousarray(geometry.values.T), strict=True))
+        # The file's FP32 tensors become smaller where the engine runs at lower precision.
+        shrink = np.where(self.item_bytes == 4.0, PRECISION_BYTES.get(precision, 4.0) / 4.0, 1.0)
+        self.moved_weight_bytes = self.weight_bytes * shrink
+        self.moved_activation_bytes = (self.in_bytes + self.out_bytes) * shrink
+        self.moved_bytes = self.moved_weight_bytes + self.moved_activation_bytes
+        step_bytes, more_steps = self.reread_bytes * shrink, self.steps - 1
+        is_large = step_bytes > cache_bytes(device, -1)
+        self.uncached_bytes = np.where(is_large, step_bytes * more_steps, 0.0)
+        speed, cached_bytes = device.bandwidth_bytes_per_s, step_bytes * more_steps
+        cached_bytes -= self.uncached_bytes
+        self.steps_us = more_steps * start_us(device) + cached_bytes / (_CACHE_SPEED * speed) * 1e6
+        usual, narrow = device.peak(precision), device.peak("int8")
+        self.peak_flops = np.where(self.item_bytes == 1.0, max(narrow, usual), usual)
+        self.compute_us = self.flop / self.peak_flops * 1e6
+        self.memory_us = (self.moved_bytes + self.uncached_bytes) / speed * 1e6
+        longer_us = np.maximum(self.compute_us, self.memory_us)
+        self.roofline_us = np.maximum(longer_us, _FLOOR_US) + self.steps_us
         self._waves: dict[tuple[int, int], Array] = {}
 
     def __getattr__(self, name: str) -> Array:
-        try:
-            column = np.ascontiguousarray(self._values[:, COLUMN[name]])
-        except KeyError:
-            raise AttributeError(name) from None
-        self.__dict__[name] = column  # the next access finds it without coming here
-        return column
-
-    @cached_property
-    def _shrink(self) -> Array:
-        """The file's FP32 tensors become smaller where the engine runs at lower precision."""
-        usual_bytes = PRECISION_BYTES.get(self.precision, 4.0)
-        return np.where(self.item_bytes == 4.0, usual_bytes / 4.0, 1.0)
-
-    @cached_property
-    def moved_weight_bytes(self) -> Array:
-        return self.weight_bytes * self._shrink
-
-    @cached_property
-    def moved_activation_bytes(self) -> Array:
-        return (self.in_bytes + self.out_bytes) * self._shrink
-
-    @cached_property
-    def moved_bytes(self) -> Array:
-        return self.moved_weight_bytes + self.moved_activation_bytes
-
-    @cached_property
-    def uncached_bytes(self) -> Array:
-        """What the steps of a recurrent layer read anew, and no cache holds."""
-        step_bytes = self.reread_bytes * self._shrink
-        is_large = step_bytes > cache_bytes(self.device, -1)
-        return np.where(is_large, step_bytes * (self.steps - 1), 0.0)
-
-    @cached_property
-    def steps_us(self) -> Array:
-        """Starting every step but the first, and reading its weights from the last cache."""
-        cached_bytes = self.reread_bytes * self._shrink * (self.steps - 1) - self.uncached_bytes
-        from_cache_us = cached_bytes / (_CACHE_SPEED * self.device.bandwidth_bytes_per_s) * 1e6
-        return (self.steps - 1) * start_us(self.device) + from_cache_us
-
-    @cached_property
-    def peak_flops(self) -> Array:
-        """FLOP per second: at the target's precision, of kernels of bytes at that of 8 bits."""
-        usual, narrow = self.device.peak(self.precision), self.device.peak("int8")
-        return np.where(self.item_bytes == 1.0, max(narrow, usual), usual)
-
-    @cached_property
-    def compute_us(self) -> Array:
-        return self.flop / self.peak_flops * 1e6
-
-    @cached_property
-    def memory_us(self) -> Array:
-        return (self.moved_bytes + self.uncached_bytes) / self.device.bandwidth_bytes_per_s * 1e6
-
-    @cached_property
-    def roofline_us(self) -> Array:
-        at_once_us = np.maximum(np.maximum(self.compute_us, self.memory_us), _FLOOR_US)
-        return at_once_us + self.steps_us
-
-    @cached_property
-    def contracts(self) -> NDArray[np.bool_]:
-        return self.kind <= KINDS["matmul"]
+        raise AttributeError(name)  # columns are found before; their type stands here
 
     def tiles(self, tile: tuple[int, int]) -> Array:
         """Output tiles, those of all groups together."""

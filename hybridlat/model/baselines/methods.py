@@ -265,7 +265,7 @@ class WaveModel(Baseline):
 
 
 def _wave_classes(view: View) -> Array:
-    contracts = view.contracts & (view.groups == 1)
+    contracts = (view.kind <= KINDS["matmul"]) & (view.groups == 1)
     channels = np.where((view.c_in % 32 == 0) & (view.c_out % 32 == 0), 0, 2)
     channels = np.where((view.c_in % 8 != 0) | (view.c_out % 8 != 0), 3, channels)
     window = (view.k_h * view.k_w > 1) & (channels == 0)
