@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.signature import lines_of
-from hybridlat.model.kernel_attributes import attributes_of
-from hybridlat.model.kernel_rows import Tensor, kernel_row, tensor_of
+from hybridlat.model.kernel_rows import Tensor, attributes_of, kernel_row, tensor_of
 from hybridlat.schema.target import Device
 
 COLUMNS: tuple[str, ...] = (

@@ -7,15 +7,17 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from hybridlat.graph import work
 from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import ITEM_BYTES
 from hybridlat.graph.operators import KINDS, activation_class, is_quantised, kind_of, weight_place
 from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shape, is_known
-from hybridlat.model.kernel_attributes import KernelAttributes, attributes_from, pair
 
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
+Operands = Sequence[Tensor | None]
+FLOP = 17  # its place in a row
 
 
 @lru_cache(maxsize=65536)
@@ -28,16 +30,64 @@ def tensor_of(text: str, weight: bool) -> Tensor:
     return shape, math.prod(shape), ITEM_BYTES[dtype], weight
 
 
-_QUANTISED_BIAS = 8  # the place of a QLinearConv's
+CHANNELS_LAST = 4
+"""What a ``variant`` holds beside its mode where channels are innermost."""
+_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
+
+
+class KernelAttributes:
+    """What a geometry needs of a node's attributes; ``written`` are all of them.
+
+    Operators of other domains may call something else by the same name: what is not of the type
+    that ONNX's operators give it counts as left out. ``stride`` and ``dilation`` are the largest of
+    all axes, ``pad`` is the sum over all sides, ``order`` a Transpose's, ``size`` an LRN's.
+    ``variant`` numbers mode and layout.
+    """
+
+    def __init__(self, written: Attributes) -> None:
+        def numbers(name: str) -> list[int]:
+            value = written.get(name)
+            is_usual = isinstance(value, list) and all(type(item) is int for item in value)
+            return cast(list[int], value) if is_usual else []
+
+        activation, mode, axis = map(written.get, ("activation", "mode", "axis"))
+        # Channels are innermost in the shapes (ONNX Runtime), or in the strides alone (PyTorch).
+        self.channels_last = bool(work.number(written, "channels_last"))
+        innermost = self.channels_last or written.get("memory_format") == "channels_last"
+        self.written = written
+        self.window = numbers("kernel_shape")
+        self.stride = max(numbers("strides"), default=1)
+        self.dilation = max(numbers("dilations"), default=1)
+        self.group = work.number(written, "group", 1)
+        self.pad = sum(numbers("pads"))
+        self.activation = activation if isinstance(activation, str) else ""
+        self.transposed = bool(work.number(written, "transB"))
+        self.axis = axis if type(axis) is int else None
+        self.order = numbers("perm")
+        self.size = work.number(written, "size")
+        self.variant = _MODES.get(mode, 0) if isinstance(mode, str) else 0
+        self.variant += CHANNELS_LAST * innermost
+
+
+@lru_cache(maxsize=65536)
+def attributes_of(text: str) -> KernelAttributes:
+    """Of a node's attributes as JSON; ValueError or AttributeError for what is none."""
+    return KernelAttributes(json.loads(text))
+
+
+def _taps(window: Sequence[int]) -> tuple[int, int]:
+    """Height and width of a window, its first two sizes; one alone is a width."""
+    *_, height, width = (1, 1, *window[:2])
+    return height, width
 
 
 def _image(shape: tuple[int, ...], channels_last: bool = False) -> tuple[int, int, int, int]:
     """Batch, channels, height, width of an activation; missing dimensions are 1."""
-    if len(shape) >= 4:
-        if channels_last:
-            return shape[0], shape[-1], math.prod(shape[1:-2]), shape[-2]
-        return shape[0], shape[1], math.prod(shape[2:-1]), shape[-1]
-    return (*shape, 1, 1, 1, 1)[:4]  # type: ignore[return-value]
+    if len(shape) < 4:
+        return (*shape, 1, 1, 1, 1)[:4]  # type: ignore[return-value]
+    batch, *image = shape
+    channels, *sides = (image[-1], *image[:-1]) if channels_last else image
+    return batch, channels, math.prod(sides[:-1]), sides[-1]
 
 
 class Part(NamedTuple):
@@ -49,7 +99,7 @@ class Part(NamedTuple):
     attributes: KernelAttributes
 
 
-def _parts(read: Sequence[Tensor | None], wires: object) -> tuple[list[Part], float]:
+def _parts(read: Operands, wires: object) -> tuple[list[Part], float]:
     """The operators of a kernel that says how they hang together, views among them.
 
     Beside them the bytes of the inputs that it does not touch: it reads a part of them in place.
@@ -67,7 +117,7 @@ def _parts(read: Sequence[Tensor | None], wires: object) -> tuple[list[Part], fl
             if text
         }
         known.update(made)
-        parts.append(Part(op, seen, tuple(made.values()), attributes_from(attributes)))
+        parts.append(Part(op, seen, tuple(made.values()), KernelAttributes(attributes)))
         whole = seen[0] if op in ("Split", "Slice") and inputs[0].startswith("i") else None
         if whole is not None and uses.count(inputs[0]) == 1:
             kept = sum(tensor[1] for name, tensor in made.items() if name in uses)
@@ -83,7 +133,7 @@ def _convolution(
     m, n = made[1] // max(c_out, 1), max(c_out // groups, 1)
     taps, transposed = math.prod(weight[2:]), "ConvTranspose" in op
     if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
-        taps = math.prod(a.kernel or (1, 1))
+        taps = math.prod(_taps(a.window))
         weight = (c_in, max(c_out // groups, 1)) if transposed else (c_out, c_in // groups)
     if transposed:  # each input reaches every tap, each output only some
         return Product(m, n, weight[0] // groups * taps, 2.0 * read[1] * weight[1] * taps)
@@ -92,19 +142,16 @@ def _convolution(
 
 
 def _by_formula(
-    formula: Callable[..., Any],
-    read: Sequence[Tensor | None],
-    made: Sequence[Tensor],
-    attributes: Attributes,
+    formula: Callable[..., Any], read: Operands, made: Sequence[Tensor], written: Attributes
 ) -> Any:
     """What a formula of the table says; None for tensors that are none of such an operator."""
     with suppress(ArithmeticError, LookupError, TypeError, ValueError):
-        return formula([t[0] if t else () for t in read], [t[0] for t in made], attributes)
+        return formula([t[0] if t else () for t in read], [t[0] for t in made], written)
     return None
 
 
 def kernel_row(
-    op: str, read: Sequence[Tensor | None], made: Sequence[Tensor], a: KernelAttributes
+    op: str, read: Operands, made: Sequence[Tensor], a: KernelAttributes
 ) -> tuple[str, tuple[float, ...]]:
     """The operator of a kernel, and its row of ``COLUMNS`` from ``kind`` to ``known``."""
     present = [t for t in read if t is not None]
@@ -126,7 +173,7 @@ def kernel_row(
     operands = [t for t in seen if t is not None]
     first = operands[0] if operands else blank
     main = result[0] if result else blank
-    if kind == KINDS["pool"] and a.kernel is None:
+    if kind == KINDS["pool"] and not a.window:
         # A fused kernel may give out the map beside its mean: the pool's own sizes count.
         first = max(present, key=lambda t: t[1], default=blank)
         main = min(made, key=lambda t: t[1], default=blank)
@@ -136,7 +183,7 @@ def kernel_row(
     batch, c_in, h_in, w_in = _image(first[0], last)
     if place > 1 and len(seen) > place and seen[place] is not None:
         operands = [first, *(t for t in seen[place:] if t is not None), *operands[1:place]]
-    taps = a.kernel or (1, 1)
+    taps = _taps(a.window)
     groups, has_add, has_bias = 1, 0, 0
     product = Product(main[1], 1, 1, float(main[1]))
     in_bytes = sum(t[1] * t[2] for t in present if not t[3]) - skipped
@@ -145,7 +192,7 @@ def kernel_row(
     known = all(is_known(one) for one in name.split("+"))
     if kind == KINDS["conv"] and len(operands) > 1:
         weight = operands[1][0]
-        taps = a.kernel or (pair(weight[2:]) or (1, 1))
+        taps = _taps(a.window or weight[2:])
         groups = max(a.group, 1)
         product = _convolution(op, weight, first, main, c_in, c_out, a)
         # Convolutions that run as one: all their channels.
@@ -153,8 +200,8 @@ def kernel_row(
         more = product.flop * wider / max(c_out, 1)
         product = product._replace(n=product.n + wider, flop=product.flop + more)
         c_out += wider
-        # Among the inputs of a quantised one are scales, as long as a bias.
-        biases = present if place == 1 else read[_QUANTISED_BIAS:]
+        # Among the inputs of a QLinearConv are scales, as long as its bias: the last.
+        biases = present if place == 1 else read[8:]
         has_bias = int(any(t is not None and t[3] and len(t[0]) == 1 for t in biases))
         has_add = int(added)
         if "deform" in name.lower():
@@ -182,13 +229,11 @@ def kernel_row(
         has_bias = int(len(present) > 2)
         c_in, c_out = product.k, product.n
     elif kind == KINDS["pool"]:
-        if a.kernel is None:
-            taps = (h_in, w_in)
+        taps = taps if a.window else (h_in, w_in)
         k = taps[0] * taps[1]
         product = Product(main[1], 1, k, float(main[1] * k))
     elif kind == KINDS["reduce"]:
-        per_output = max(first[1] / max(main[1], 1), 1.0) * 4
-        product = product._replace(flop=main[1] * per_output)
+        product = product._replace(flop=main[1] * (max(first[1] / max(main[1], 1), 1.0) * 4))
     elif kind == KINDS["move"]:
         product = product._replace(flop=0.0)
         if name.startswith(("Gather", "Slice")) and present:  # it reads no more than it gives out
@@ -206,27 +251,23 @@ def kernel_row(
         product.m, product.n, product.k, product.flop,
         in_bytes, weight_bytes, out_bytes,
         main[2], activation, has_add, has_bias,
-        len(present), len(main[0]), *_stretches(op, kind, operands, main, a), a.variant,
+        len(present), len(main[0]), *_stretches(name, kind, operands, main, a), a.variant,
         product.steps, product.again * main[2], known,
     )  # fmt: skip
 
 
-FLOP = 17
-"""The place of the FLOP in a row."""
-
-
 def _stretches(
-    op: str, kind: int, present: Sequence[Tensor], main: Tensor, a: KernelAttributes
+    name: str, kind: int, present: Sequence[Tensor], main: Tensor, a: KernelAttributes
 ) -> tuple[int, int]:
     """(run, length): elements that are read one after the other, and that one output sums over."""
     shape = present[0][0] if present else main[0]
-    name = op.rpartition("::")[2]
     if kind == KINDS["pointwise"]:
         return _broadcast_run(present, main), 1
     if kind == KINDS["reduce"]:
-        axis = _DEFAULT_AXES.get(name) if a.axis is None else a.axis
         if name == "LRN":
             return math.prod(shape[2:]), a.size
+        over_last = name in ("Softmax", "LogSoftmax", "LayerNormalization")
+        axis = -1 if a.axis is None and over_last else a.axis
         if axis is None or not shape or not -len(shape) <= axis < len(shape):
             last_kept = bool(main[0]) and main[0][-1:] == shape[-1:]
             return math.prod(shape[2:]) if last_kept else 1, max(math.prod(shape) // main[1], 1)
@@ -241,9 +282,6 @@ def _stretches(
         if a.axis is not None and shape and -len(shape) <= a.axis < len(shape):
             return math.prod(shape[a.axis % len(shape) :]), 1
     return shape[-1] if shape else 1, 1
-
-
-_DEFAULT_AXES = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1}
 
 
 def _broadcast_run(present: Sequence[Tensor], main: Tensor) -> int:

@@ -22,7 +22,7 @@ from hybridlat.model.family.physics import CLASSES, HOST, PARTS, KernelTable, pa
 from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
 from hybridlat.model.features import alignment
 from hybridlat.model.geometry import cache_bytes
-from hybridlat.model.kernel_attributes import CHANNELS_LAST
+from hybridlat.model.kernel_rows import CHANNELS_LAST
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import Device
 
