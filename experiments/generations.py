@@ -30,7 +30,8 @@ from hybridlat.model.conformal import ELSEWHERE, calibrate
 from hybridlat.model.family.embedding import LAUNCH, Embedding, embedding_of
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import interval_us
-from hybridlat.model.family.physics import at_batch, view_of
+from hybridlat.model.family.physics import at_batch
+from hybridlat.model.geometry import View
 from hybridlat.schema.workers import silent
 
 BY = {
@@ -74,7 +75,7 @@ def memory_shares(world, place: int) -> tuple[float, float]:
     row, kernels = world.rows[place], world.observations[place].kernels
     device = device_sheets.of_target(row.target)
     table = at_batch(world.lowerer.table(row), row.batch)
-    whole_us = table.counts @ view_of(table, device, row.target.precision).memory_us
+    whole_us = table.counts @ View(table.values, device, row.target.precision).memory_us
     left_us = kernels.counts @ (kernels.base_us * kernels.descriptors[:, LAUNCH - 1])
     return whole_us / row.latency_us, left_us / row.latency_us
 

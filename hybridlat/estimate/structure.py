@@ -157,7 +157,7 @@ def _channels_last(network: Network) -> set[str]:
 
 
 def _works(text: str, device: Device | None, precision: str) -> list[Work]:
-    view = View(geometry([text]), device or _UNKNOWN_DEVICE, precision)
+    view = View(geometry([text]).values, device or _UNKNOWN_DEVICE, precision)
     flop, moved_bytes = view.flop.tolist(), view.moved_bytes.tolist()
     if device is None:
         return [Work(*pair) for pair in zip(flop, moved_bytes, strict=True)]

@@ -29,7 +29,8 @@ from hybridlat.model.family.model import FamilyModel, NetworkPrediction
 from hybridlat.model.family.observations import KernelSet, Observation, architecture_of, kernel_set
 from hybridlat.model.family.physics import KernelTable, table_of_texts
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of
-from hybridlat.model.family.tasks import Float32, Task
+from hybridlat.model.family.tasks import Task
+from hybridlat.model.geometry import Float32
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Device, Target
 

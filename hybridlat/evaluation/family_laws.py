@@ -21,7 +21,8 @@ from hybridlat.evaluation.twins import TWIN_SHARE, SharedKernels, dealt, plain_n
 from hybridlat.model.conformal import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, interval_us
 from hybridlat.model.family.observations import family_of
-from hybridlat.model.family.tasks import Array, label_of
+from hybridlat.model.family.tasks import label_of
+from hybridlat.model.geometry import Array
 from hybridlat.schema.workers import OnMessage
 
 ROWS_EACH, TIMES_EACH = 40, 10

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.graph.work import LIBM
-from hybridlat.model.gaussian_process import CHUNK, Array, Floats, squared_distances
-from hybridlat.model.geometry import COLUMN, Geometry
+from hybridlat.model.gaussian_process import CHUNK, squared_distances
+from hybridlat.model.geometry import COLUMN, Array, Flags, Float32, Geometry, Positions
 
 SHAPE: tuple[tuple[str, float], ...] = (
     ("batch", 1.0), ("c_in", 1.0), ("c_out", 1.0), ("h_in", 1.0), ("w_in", 1.0), ("k_h", 2.0),
@@ -30,7 +30,7 @@ RANGED: tuple[str, ...] = (
 """Columns of the geometry whose training range is kept, per operator."""
 
 
-def shape_points(geometry: Geometry, codes: NDArray[np.intp]) -> Floats:
+def shape_points(geometry: Geometry, codes: Positions) -> Float32:
     """Kernels as points: octaves of their shape, and their operator far from any other."""
     taken = geometry.values[:, [COLUMN[name] for name, _ in SHAPE]]
     weights = np.array([weight for _, weight in SHAPE])
@@ -56,7 +56,7 @@ and of all others. Seen were half of ONNX's operators, two sizes of each, under 
 against the model of another CPU; operators with training divide its pace out."""
 
 
-def odd_forms(geometry: Geometry) -> NDArray[np.bool_]:
+def odd_forms(geometry: Geometry) -> Flags:
     """Which kernels run in forms that engines have other code for, and few networks hold.
 
     Windows in one or three dimensions, depthwise convolutions with dilation or several filters a
@@ -111,29 +111,29 @@ class ApplicabilityDomain:
 
     low: Array
     high: Array
-    prototypes: Floats
+    prototypes: Float32
     radius: float
     seen_triples: NDArray[np.int64]
-    weights: Floats
+    weights: Float32
     limit: float
 
     @cached_property
-    def _seen(self) -> NDArray[np.bool_]:
+    def _seen(self) -> Flags:
         table = np.zeros(COMBINATIONS + MOST_OPS, bool)
         table[self.seen_triples] = True
         return table
 
-    def unseen_triples(self, geometry: Geometry) -> NDArray[np.bool_]:
+    def unseen_triples(self, geometry: Geometry) -> Flags:
         """For each triple of sizes and each kernel, whether training never met its values."""
         return np.asarray(~self._seen[combinations_of(geometry)], bool)
 
-    def unmet_forms(self, geometry: Geometry, codes: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def unmet_forms(self, geometry: Geometry, codes: Positions) -> Flags:
         """Which kernels run in an odd form in which training did not meet their operator."""
         known = np.maximum(codes, 0)
         return np.asarray(odd_forms(geometry) & ~self._seen[COMBINATIONS + known], bool)
 
     def score(
-        self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK
+        self, geometry: Geometry, codes: Positions, chunk: int = CHUNK
     ) -> tuple[Array, Array]:
         """Distance over radius plus weights of unmet triples, and the distance in octaves."""
         distance = np.empty(len(codes))
@@ -143,14 +143,14 @@ class ApplicabilityDomain:
             distance[part] = np.sqrt(squared_distances(points[part], self.prototypes).min(axis=1))
         return distance / self.radius + self.weights @ self.unseen_triples(geometry), distance
 
-    def _beyond(self, geometry: Geometry, codes: NDArray[np.intp]) -> Array:
+    def _beyond(self, geometry: Geometry, codes: Positions) -> Array:
         """Octaves of each kernel beyond the training range of each column, negative within it."""
         values = np.maximum(geometry.values[:, [COLUMN[name] for name in RANGED]], 1)
         known = np.maximum(codes, 0)
         low, high = np.maximum(self.low[known], 1), np.maximum(self.high[known], 1)
         return np.asarray(np.log2(np.maximum(values / high, low / values)), np.float64)
 
-    def novelty(self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK) -> Array:
+    def novelty(self, geometry: Geometry, codes: Positions, chunk: int = CHUNK) -> Array:
         """How strange each kernel is.
 
         Above 1 is outside the training range, far from every prototype, or a combination of sizes
@@ -182,9 +182,7 @@ class ApplicabilityDomain:
 _PROTOTYPES = 640
 
 
-def fit_domain(
-    geometry: Geometry, codes: NDArray[np.intp], ops: int, seed: int
-) -> ApplicabilityDomain:
+def fit_domain(geometry: Geometry, codes: Positions, ops: int, seed: int) -> ApplicabilityDomain:
     """Ranges per operator, landmarks by farthest-point choice, combinations met, and the limits.
 
     The limits are what nearly all kernels would need if each were new: kernels of one random half
@@ -211,7 +209,7 @@ def fit_domain(
     return replace(domain, seen_triples=met, radius=radius, weights=weights, limit=limit)
 
 
-def _spread_out(points: Floats, count: int) -> Floats:
+def _spread_out(points: Float32, count: int) -> Float32:
     """At most ``count`` of the points, each next one the farthest from those chosen before."""
     unique = np.unique(points, axis=0)
     if len(unique) <= count:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model import features
 from hybridlat.model.applicability_domain import ApplicabilityDomain, error_without_training
-from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
-from hybridlat.model.geometry import Geometry, View, geometry, problem_of
+from hybridlat.model.gaussian_process import CHUNK, GaussianProcessMean
+from hybridlat.model.geometry import Array, Float32, Geometry, Positions, View, geometry, problem_of
 from hybridlat.model.trees import Booster
 from hybridlat.schema.structure import CellPrediction
 from hybridlat.schema.target import Device
@@ -149,7 +148,7 @@ class CellModel:
         np.maximum.at(novelty, cells.cell, strange)
         return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
 
-    def _codes(self, cells: Geometry) -> NDArray[np.intp]:
+    def _codes(self, cells: Geometry) -> Positions:
         """Positions in ``ops``; -1 for a pool that gives out places too: it shares no code."""
         taken = (cells.column(name) for name in ("kind", "m", "item_bytes", "out_bytes"))
         kind, made, item_bytes, out_bytes = taken
@@ -159,7 +158,7 @@ class CellModel:
     def _kernel_values(self, cells: Geometry, chunk: int) -> tuple[Array, Array, Array]:
         """Of every kernel: µs (NaN: unknown), expected error and novelty (infinite: untrained)."""
         codes = self._codes(cells)
-        view = View(cells, self.device, self.precision)
+        view = View(cells.values, self.device, self.precision)
         base = view.roofline_us + self.floor_us
         rows, prior = feature_rows(
             cells, codes, view, base, self.ops, self.prior, self.prior_line, chunk
@@ -182,14 +181,14 @@ class CellModel:
 
 def feature_rows(
     cells: Geometry,
-    codes: NDArray[np.intp],
+    codes: Positions,
     view: View,
     base: Array,
     ops: Sequence[str],
     prior: CellModel | None,
     prior_line: tuple[float, float],
     chunk: int = CHUNK,
-) -> tuple[Floats, Array]:
+) -> tuple[Float32, Array]:
     """The feature matrix (the process's column still 0), and what the prior model says."""
     width = len(features.NAMES)
     rows = np.zeros((len(codes), width + len(ops) + 2), np.float32)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hybridlat.model.family.tasks import Array, Number
+from hybridlat.model.family.tasks import Number
+from hybridlat.model.geometry import Array
 
 USUAL = 0.9  # confidence at which errors are stated, whatever that of the answer is
 
@@ -29,7 +29,7 @@ def rank_of(count: int, confidence: float) -> int:
     return max(math.ceil((count + 1) * confidence - 1e-9), 1)
 
 
-def conformal_quantile(scores: Sequence[float] | NDArray[np.float64], confidence: float) -> float:
+def conformal_quantile(scores: Sequence[float] | Array, confidence: float) -> float:
     """The score of that rank, the largest where there are fewer; ValueError without scores."""
     if not len(scores):
         raise ValueError("no score to take a quantile of")

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View, cache_bytes
+from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, Float32, View, cache_bytes
 
 Formula = Callable[[View], Array]
 
@@ -136,7 +135,7 @@ FEATURES: list[tuple[str, str, Formula]] = [
 NAMES: tuple[str, ...] = tuple(name for name, _, _ in FEATURES)
 
 
-def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+def matrix(view: View, into: Float32 | None = None) -> Float32:
     """All features of every kernel, one row each, columns as ``NAMES``.
 
     ``into`` is an array with room for them (further columns are left alone).

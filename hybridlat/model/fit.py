@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.errors import InputError, MissingExtra
 from hybridlat.model.applicability_domain import fit_domain
@@ -18,13 +17,20 @@ from hybridlat.model.conformal import conformal_quantile
 from hybridlat.model.features import feature_names
 from hybridlat.model.gaussian_process import (
     SMOOTH,
-    Array,
-    Floats,
     GaussianProcessMean,
     fit_gp_mean,
     tune_gaussian_process,
 )
-from hybridlat.model.geometry import Geometry, View, geometry, problem_of
+from hybridlat.model.geometry import (
+    Array,
+    Flags,
+    Float32,
+    Geometry,
+    Positions,
+    View,
+    geometry,
+    problem_of,
+)
 from hybridlat.model.trees import Booster, Table
 from hybridlat.schema.target import Device
 
@@ -34,7 +40,6 @@ _MODEL_SHARE = 0.1  # what a model gets wrong of a cell: noise well below it doe
 _SOUND = 0.2  # trust of a measurement whose noise is twice what the model itself gets wrong
 _POINTS = 448  # inducing points of the Gaussian process: its cost in the served model
 _MANY_ROWS = 1000  # from here on trees alone are nearer (experiments/replay_gpus.md)
-Rows = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def fit_model(
     return fit.model(not 1 < len(set(names)) < len(names))
 
 
-def make_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
+def make_folds(groups: Sequence[str], seed: int) -> Positions:
     """A fold for every row; rows of a group share one, unless there are fewer groups than folds."""
     names, random = sorted(set(groups)), np.random.default_rng(seed)
     if len(names) < _FOLDS:
@@ -123,16 +128,11 @@ class _Fit:
     """One fit: kernels of the training cells, what of each is to be explained, and by what."""
 
     def __init__(
-        self,
-        cells: Geometry,
-        truth: Array,
-        cell_folds: NDArray[np.intp],
-        trust: Array,
-        config: FitConfig,
+        self, cells: Geometry, truth: Array, cell_folds: Positions, trust: Array, config: FitConfig
     ) -> None:
         self.cells, self.truth, self.config, self.seed = cells, truth, config, config.seed
         self.trust, self.fold = trust[cells.cell], cell_folds[cells.cell]
-        view = View(cells, config.device, config.precision)
+        view = View(cells.values, config.device, config.precision)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         # Half of what the fastest cells take is launch and latency that no roofline knows.
         self.floor_us = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
@@ -164,7 +164,7 @@ class _Fit:
         total = np.bincount(self.cells.cell, kernel_us, self.cells.cells)
         return kernel_us * (self.truth / total)[self.cells.cell]
 
-    def _apportioned(self, kernel_us: Array, alone: Rows) -> Array:
+    def _apportioned(self, kernel_us: Array, alone: Flags) -> Array:
         """Latency of every kernel from a first division, where some cells' sums alone are known.
 
         In rounds: rough trees learn from the division so far (first from kernels measured
@@ -175,7 +175,7 @@ class _Fit:
             first = turn == 0 and alone.sum() >= LEAST_ROWS
             teachers = alone if first else np.ones(len(self.rows), bool)
 
-            def rough(taken: Rows, values: Array = values, teachers: Rows = teachers) -> Booster:
+            def rough(taken: Flags, values: Array = values, teachers: Flags = teachers) -> Booster:
                 rows = taken & teachers if (taken & teachers).any() else taken
                 return self.table.grown(rows, values, 100, max_depth=4, eta=0.1)
 
@@ -227,11 +227,11 @@ class _Fit:
             },
         )
 
-    def _gp_mean(self, taken: Rows) -> GaussianProcessMean:
+    def _gp_mean(self, taken: Flags) -> GaussianProcessMean:
         data = (self.rows[taken], self.values[taken], self.weights[taken])
         return fit_gp_mean(*data, self.tuned, _POINTS, self.seed)
 
-    def _boosted(self, table: Table, taken: Rows, share: float = 1.0) -> Booster:
+    def _boosted(self, table: Table, taken: Flags, share: float = 1.0) -> Booster:
         """Gradient boosting (XGBoost) of a share of the values, in trees as rows are many."""
         count = int(taken.sum())
         depth, leaves, eta = 4 if count < 800 else 6 if count < 2000 else 8, 192, 0.065
@@ -247,7 +247,7 @@ class _Fit:
         """The trees of expected errors, and the split-conformal factor that makes them hold."""
         values = np.log(error[self.cells.cell] + 0.01)
 
-        def fitted(taken: Rows) -> Booster:
+        def fitted(taken: Flags) -> Booster:
             """Where the model tends to miss: small trees on the size of out-of-fold errors."""
             shape = {"max_depth": 4 if taken.sum() > 2000 else 3, "eta": 0.06}
             return table.grown(taken, values, 80, **shape, min_child_weight=10)
@@ -259,7 +259,7 @@ class _Fit:
         return fitted(np.ones(len(values), bool)), quantile, of_cells
 
 
-def _out_of_fold(fold: NDArray[np.intp], fitted: Callable[[Rows], Any], rows: Floats) -> Array:
+def _out_of_fold(fold: Positions, fitted: Callable[[Flags], Any], rows: Float32) -> Array:
     """What is predicted of every row by what is ``fitted`` to the rows of the other folds."""
     result = np.zeros(len(rows))
     for k in range(_FOLDS):
@@ -276,7 +276,7 @@ def _best_share(candidates: Array, truth: Array, trust: Array) -> float:
     """Share of the Gaussian process beside boosted trees: between a half and the best one.
 
     ``candidates`` are what both predict out of fold. On some hundred rows the best choice is
-    mostly luck, and a half beats it; on thousands it is not. Rows count by their ``trust``.
+    mostly luck, and a half beats it; on thousands it is not. Flags count by their ``trust``.
     """
 
     def error(share: float) -> float:

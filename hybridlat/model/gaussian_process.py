@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Floats = NDArray[np.float32]
+from hybridlat.model.geometry import Array, Float32, Positions
+
 CHUNK = 1024  # rows at a time, so that a block of kernel values stays in the cache
 
 
-def squared_distances(left: Floats, right: Floats) -> Floats:
+def squared_distances(left: Float32, right: Float32) -> Float32:
     """All squared distances between two sets of points."""
-    product: Floats = left @ right.T
+    product: Float32 = left @ right.T
     product *= -2
     product += (left * left).sum(axis=1)[:, None]
     product += (right * right).sum(axis=1)[None, :]
@@ -31,7 +30,7 @@ def squared_distances(left: Floats, right: Floats) -> Floats:
     return product
 
 
-def matern(left: Floats, right: Floats) -> Floats:
+def matern(left: Float32, right: Float32) -> Float32:
     """Matérn 3/2 covariance of unit variance: (1 + √3·d)·exp(−√3·d)."""
     scaled = squared_distances(left, right)
     scaled *= 3
@@ -50,17 +49,17 @@ class GaussianProcessMean:
     process's own length scales, ``points`` are the inducing points (already scaled).
     """
 
-    columns: NDArray[np.intp]
-    shift: Floats
-    scale: Floats
-    points: Floats
-    weights: Floats
+    columns: Positions
+    shift: Float32
+    scale: Float32
+    points: Float32
+    weights: Float32
     level: float
 
-    def scaled(self, rows: Floats) -> Floats:
+    def scaled(self, rows: Float32) -> Float32:
         return (rows[:, self.columns] - self.shift) / self.scale
 
-    def predict(self, rows: Floats, chunk: int = CHUNK) -> Array:
+    def predict(self, rows: Float32, chunk: int = CHUNK) -> Array:
         """The mean at each row; with a ``chunk`` of 1 no bit of it hangs on the other rows."""
         result = np.full(len(rows), self.level)
         if len(self.points):
@@ -128,13 +127,13 @@ SMOOTH: tuple[str, ...] = (
 _TUNING_ROWS = 320
 
 
-def _choose(count: int, most: int, seed: int) -> NDArray[np.intp]:
+def _choose(count: int, most: int, seed: int) -> Positions:
     """``most`` of ``count`` positions at random (all if there are fewer), in order."""
     return np.sort(np.random.default_rng(seed).permutation(count)[:most])
 
 
 def tune_gaussian_process(
-    rows: Floats, values: Array, columns: Sequence[int], seed: int
+    rows: Float32, values: Array, columns: Sequence[int], seed: int
 ) -> tuple[GaussianProcessMean, float]:
     """A mean of 0 on length scales by marginal likelihood on some of the rows, and the noise."""
     taken = _choose(len(rows), _TUNING_ROWS, seed)
@@ -151,7 +150,7 @@ def tune_gaussian_process(
 
 
 def fit_gp_mean(
-    rows: Floats,
+    rows: Float32,
     values: Array,
     weights: Array,
     tuned: tuple[GaussianProcessMean, float],

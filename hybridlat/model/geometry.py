@@ -18,6 +18,10 @@ from hybridlat.graph.signature import lines_of
 from hybridlat.model.kernel_rows import Tensor, attributes_of, kernel_row, tensor_of
 from hybridlat.schema.target import Device
 
+Array = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+Positions = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 COLUMNS: tuple[str, ...] = (
     "op", "kind", "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "w_out", "k_h", "k_w",
     "stride", "dilation", "groups", "pad", "m", "n", "k", "flop", "in_bytes", "weight_bytes",
@@ -48,28 +52,28 @@ class Geometry:
     ``ops`` are the qualified names that the column ``op`` counts in; some may not occur.
     """
 
-    values: NDArray[np.float64]
-    cell: NDArray[np.intp]
+    values: Array
+    cell: Positions
     cells: int
     ops: tuple[str, ...]
 
-    def column(self, name: str) -> NDArray[np.float64]:
+    def column(self, name: str) -> Array:
         return self.values[:, COLUMN[name]]
 
-    def rows_of(self, cells: NDArray[np.intp]) -> NDArray[np.intp]:
+    def rows_of(self, cells: Positions) -> Positions:
         """The rows of some of the cells, in the order given (no cell twice)."""
         index = np.full(self.cells, len(cells))
         index[cells] = np.arange(len(cells))
         order = np.argsort(index[self.cell], kind="stable")
         return order[: int((index[self.cell] < len(cells)).sum())]
 
-    def take(self, cells: NDArray[np.intp]) -> Geometry:
+    def take(self, cells: Positions) -> Geometry:
         """The geometry of some of the cells, in the order given (no cell twice)."""
         counts = np.bincount(self.cell, minlength=self.cells)[cells]
         owner = np.repeat(np.arange(len(cells)), counts)
         return Geometry(self.values[self.rows_of(cells)], owner, len(cells), self.ops)
 
-    def one_by_one(self, rows: NDArray[np.intp] | slice = slice(None)) -> Geometry:
+    def one_by_one(self, rows: Positions | slice = slice(None)) -> Geometry:
         """The same kernels (or those of ``rows``), each as a cell of its own."""
         values = self.values[rows]
         return Geometry(values, np.arange(len(values)), len(values), self.ops)
@@ -82,7 +86,7 @@ class Geometry:
         """The operators that occur, sorted."""
         return tuple(sorted(self.ops[int(n)] for n in np.unique(self.column("op"))))
 
-    def codes(self, ops: Sequence[str]) -> NDArray[np.intp]:
+    def codes(self, ops: Sequence[str]) -> Positions:
         """Position in ``ops`` of every row's operator, -1 for one that is not among them."""
         code_of = {op: i for i, op in enumerate(ops)}
         lookup = np.array([code_of.get(op, -1) for op in self.ops], np.intp)
@@ -153,7 +157,6 @@ def _row(
     return (_op_numbers.setdefault(op, len(_op_numbers)), *numbers)
 
 
-Array = NDArray[np.float64]
 TILES = ((32, 32), (64, 32), (64, 64), (128, 64), (128, 128), (256, 128))
 """Output tiles (rows, columns) that GEMM and convolution kernels of GPUs are commonly built for."""
 PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
@@ -173,7 +176,7 @@ def cache_bytes(device: Device, level: int) -> float:
 
 
 class View:
-    """Kernels on a device: the columns of their geometry by name, and what features share.
+    """Kernels on a device: columns of their geometry by name, and what features share of them.
 
     ``moved_*_bytes`` are in the engine's types; ``uncached_bytes`` is what the steps of a recurrent
     layer read anew, and no cache holds. ``steps_us`` is starting every step but the first, and
@@ -181,9 +184,9 @@ class View:
     precision, of kernels of bytes at that of 8 bits.
     """
 
-    def __init__(self, geometry: Geometry, device: Device, precision: str) -> None:
+    def __init__(self, values: Array, device: Device, precision: str) -> None:
         self.device, self.precision = device, precision
-        self.__dict__.update(zip(COLUMNS, np.ascontiguousarray(geometry.values.T), strict=True))
+        self.__dict__.update(zip(COLUMNS, np.ascontiguousarray(values.T), strict=True))
         # The file's FP32 tensors become smaller where the engine runs at lower precision.
         shrink = np.where(self.item_bytes == 4.0, PRECISION_BYTES.get(precision, 4.0) / 4.0, 1.0)
         self.moved_weight_bytes = self.weight_bytes * shrink

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError, UnavailableError
-from hybridlat.model.gaussian_process import Array, Floats
+from hybridlat.model.geometry import Array, Float32, Positions
 
 _log = logging.getLogger(__name__)
 _SUM_OF_LEAVES = 1  # without the objective's transformation
@@ -96,7 +96,7 @@ class Booster:
         if self._handle:
             self._free(self._handle)
 
-    def predict(self, rows: Floats) -> Array:
+    def predict(self, rows: Float32) -> Array:
         """The sum of the leaves for every row."""
         if len(rows) == 0:
             return np.zeros(0)
@@ -126,7 +126,7 @@ def _served(grown: Any) -> Booster:
 class Table:
     """Rows with their weights: a choice of them is sorted into bins once, and grows trees once."""
 
-    def __init__(self, rows: Floats, weights: Array, seed: int) -> None:
+    def __init__(self, rows: Float32, weights: Array, seed: int) -> None:
         self.rows, self._weights, self._seed = rows, weights, seed
         self._made: dict[object, Any] = {}  # rows in bins, and trees
 
@@ -152,7 +152,7 @@ class Table:
 
 
 def grown_on_sums(
-    rows: Floats, base: Array, owner: NDArray[np.intp], beside: NDArray[Any], logs: Array, seed: int
+    rows: Float32, base: Array, owner: Positions, beside: NDArray[Any], logs: Array, seed: int
 ) -> Booster:
     """Trees boosted on sums: rows are parts, their logarithms to ``base`` what the trees answer.
 

@@ -137,7 +137,7 @@ def test_the_geometry_of_a_quantised_convolution_is_that_of_its_weight() -> None
     read = [[int(cells.column(name)[row]) for name in names] for row in rows]
     assert read == [[81, 16, 72, 8, 16, 9, 9, 3], [81, 16, 144, 16, 16, 9, 9, 3]]
     narrow = Device("d", "cpu", {"fp32": 1e12, "int8": 4e12}, 1e11, 1, 1e9)
-    view = View(cells, narrow, "fp32")
+    view = View(cells.values, narrow, "fp32")
     assert view.compute_us[rows[0]] == pytest.approx(2 * 81 * 16 * 72 / 4e12 * 1e6)
 
 

@@ -215,7 +215,7 @@ def is_beyond_sheet(gpu: str, net: Path, engine: str, precision: str, batch: int
     law = Family(shipped.load(folder), device, target).network(of_net)
     each = np.array(law.cells_us)
     kernels = geometry(of_net.texts)
-    v = View(kernels, device, precision)
+    v = View(kernels.values, device, precision)
     tf32 = device.peak("tf32" if precision == "fp32" else precision)
     # Winograd's way needs 2.25 times fewer multiplications, on plain units.
     plain = np.where((v.k_h == 3) & (v.groups == 1), 2.25 * device.peak(STRICT), 0.0)

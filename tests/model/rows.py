@@ -28,7 +28,7 @@ def texts(count: int, seed: int = 0, top: int = 256) -> list[str]:
 
 def latencies_us(cells: list[str], seed: int = 0, noise: float = 0.03) -> np.ndarray:
     """What the made-up accelerator takes for each of them."""
-    view = View(geometry(cells), DEVICE, "fp32")
+    view = View(geometry(cells).values, DEVICE, "fp32")
     unaligned = np.where(view.c_out % 8 != 0, 1.4, 1.0)
     kernel_us = 8 + 1.7 * unaligned * view.wave_us((64, 64)) + view.memory_us
     return np.asarray(

@@ -219,7 +219,7 @@ CELLS = {
 
 def rows_of(texts: list[str], device: str, precision: str) -> np.ndarray:
     cells = geometry.geometry(texts)
-    return features.matrix(geometry.View(cells, device_sheets.load(device), precision))
+    return features.matrix(geometry.View(cells.values, device_sheets.load(device), precision))
 
 
 def test_golden_table() -> None:

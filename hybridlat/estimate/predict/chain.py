@@ -218,7 +218,7 @@ def _by_sheet(
     if device is None:
         return None, 0.0, unknown
     counts = np.array([cells.counts[i] for i in predicted])
-    fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
+    fastest_us = float(counts[kernels.cell] @ least_us(View(kernels.values, device, precision)))
     best_us = None
     if dispatch_us is not None:
         each_us, _ = parts.roofline_us(cells.texts, device, precision)

@@ -177,7 +177,7 @@ def roofline_us(
     On a CPU some kinds of kernel are far slower than any roofline, how much hardly anyone knows.
     """
     cells = geometry(texts)
-    kernels_us = View(cells, device, precision).roofline_us + start_us(device)
+    kernels_us = View(cells.values, device, precision).roofline_us + start_us(device)
     centre, half = error_without_training(cells)
     slow = (device.kind == "cpu") & (centre > PLAIN_ERROR[0])
     kernels_us *= np.exp(np.where(slow, centre, 0.0))

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.model.family.physics import CLASSES, KernelTable
-from hybridlat.model.geometry import COLUMN, Array, Geometry, View, geometry
+from hybridlat.model.geometry import COLUMN, Array, Geometry, Positions, View, geometry
 from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.target import Device
 
@@ -61,7 +60,7 @@ class Sums:
     def __len__(self) -> int:
         return self.kernels.cells
 
-    def take(self, places: NDArray[np.intp]) -> Sums:
+    def take(self, places: Positions) -> Sums:
         """The sums at these places, in the order given (none twice)."""
         counts = self.counts[self.kernels.rows_of(places)]
         texts = tuple(self.texts[i] for i in places) if self.texts else ()
@@ -69,7 +68,7 @@ class Sums:
 
     def view(self, device: Device, precision: str) -> View:
         """The kernels on a device."""
-        return View(self.kernels, device, precision)
+        return View(self.kernels.values, device, precision)
 
     def total(self, each: Array) -> Array:
         """Per sum, a quantity of its kernels, each as often as it occurs."""
@@ -84,7 +83,7 @@ class Problem:
     latencies_us: Array
     groups: tuple[str, ...]
 
-    def take(self, places: NDArray[np.intp]) -> Problem:
+    def take(self, places: Positions) -> Problem:
         """The part of the problem at these places."""
         groups = tuple(self.groups[i] for i in places)
         return Problem(self.sums.take(places), self.latencies_us[places], groups)

@@ -7,14 +7,13 @@ import statistics
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines import Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import FitConfig, check_installed, fit_model
-from hybridlat.model.geometry import COLUMN, TILES, Array, View
+from hybridlat.model.geometry import COLUMN, TILES, Array, Positions, View
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 _PLAIN = [
@@ -254,7 +253,7 @@ class WaveModel(Baseline):
             guess, tile = self._best(of_tiles, classes)
             guess = np.maximum(guess, 1e-3)
 
-    def _best(self, of_tiles: Array, classes: Array) -> tuple[Array, NDArray[np.intp]]:
+    def _best(self, of_tiles: Array, classes: Array) -> tuple[Array, Positions]:
         every = (of_tiles * self._lines[classes.astype(int)]).sum(axis=2)
         best = every.argmin(axis=0)
         return every[best, np.arange(len(best))], best

@@ -16,15 +16,13 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from hybridlat.model.family.physics import CLASSES, HOST, PARTS, KernelTable, parts_us, view_of
-from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
+from hybridlat.model.family.physics import CLASSES, HOST, PARTS, KernelTable, parts_us
+from hybridlat.model.family.tasks import Number, Relations, Sharing, Task
 from hybridlat.model.features import alignment
-from hybridlat.model.geometry import cache_bytes
+from hybridlat.model.geometry import Array, Float32, Positions, View, cache_bytes
 from hybridlat.model.kernel_rows import CHANNELS_LAST
 from hybridlat.schema.plugins import shipped_table
-from hybridlat.schema.target import Device
 
 DESCRIPTORS: tuple[str, ...] = (
     "m", "n", "k", "groups", "group_width", "size", "roofline", "intensity", "taps", "asymmetric",
@@ -54,20 +52,19 @@ def _alignment(channels: Array) -> Array:
     return np.minimum(alignment(channels), 4.0) / 4.0
 
 
-def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array, Array]:
+def describe(table: KernelTable, v: View) -> tuple[Array, Array]:
     """(rows, base latency in us) of every kernel on a device.
 
     A row holds ``DESCRIPTORS``, ``PARTS`` and, at ``LAYOUT``, whether channels are innermost. The
     base is the sum of its parts (``parts_us``). Two rows follow the kernels': what the run costs
     beside them, and copying the network's inputs and outputs from and to the host.
     """
-    count = len(table.values)
-    v = view_of(table, device, precision)
+    count, device = len(table.values), v.device
     convolves = (table.classes <= 3).astype(np.float64)
     group_width = np.maximum(v.c_in / np.maximum(v.groups, 1), 1)
     ratio = np.log2(np.maximum(v.compute_us, 1e-5) / np.maximum(v.memory_us, 1e-5))
     cache = cache_bytes(device, -1)
-    balance = device.peak(precision) / device.bandwidth_bytes_per_s
+    balance = device.peak(v.precision) / device.bandwidth_bytes_per_s
 
     # Grouped kernels of channels innermost are made for groups of 8, 16, 32 ... channels.
     whole = (table.classes == CLASSES.index("conv grouped")) & np.isin(group_width, _MADE_FOR)
@@ -119,11 +116,6 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     rows[:count, LAYOUT] = v.variant >= CHANNELS_LAST
     copy_us = max(table.copied_bytes, 1.0) / COPY_BYTES_PER_US
     return rows, np.append(kernels_us, [_HOST_US, copy_us])
-
-
-def groups_of(descriptors: NDArray[np.float32]) -> Array:
-    """The groups of convolutions, of rows of ``describe``."""
-    return np.exp2(2.0 * descriptors[:, DESCRIPTORS.index("groups")].astype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -262,7 +254,7 @@ class Embedding:
             result[:, columns] = between @ sums[:, columns]
         return result
 
-    def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
+    def __call__(self, descriptors: Float32, classes: Positions) -> Float32:
         """φ of kernels (kernels x columns), whose inner products are prior covariances of f."""
         hyper, size = self.hyper, self.size
         points = np.zeros((len(classes), self.columns), np.float32)

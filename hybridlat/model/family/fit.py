@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.model.family import task_laws
 from hybridlat.model.family.embedding import Embedding
 from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.observations import Observation, TaskNetwork, family_of, shared_noise
 from hybridlat.model.family.task_laws import TaskGP
-from hybridlat.model.family.tasks import Float32, Task
+from hybridlat.model.family.tasks import Task
+from hybridlat.model.geometry import Array, Float32, Positions
 
 _STEPS = 7
 _DAMPING = 0.5
@@ -99,11 +99,11 @@ class _Mode:
     """The process at the mode: rows, their residuals (4), noise (6) and Student-t weights."""
 
     gp: TaskGP
-    residuals: NDArray[np.float64]
-    noise: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    residuals: Array
+    noise: Array
+    weights: Array
 
-    def of_rows(self, rows: NDArray[np.intp]) -> TaskGP:
+    def of_rows(self, rows: Positions) -> TaskGP:
         """The process given these rows alone."""
         gp, tasks = self.gp, [self.gp.tasks[i] for i in rows]
         noise = self.noise[np.ix_(rows, rows)]
@@ -144,7 +144,7 @@ def _mode(
     return _Mode(gp, residuals, noise, weights)
 
 
-def _anchors(mode: _Mode, rows: NDArray[np.intp]) -> TaskGP:
+def _anchors(mode: _Mode, rows: Positions) -> TaskGP:
     """The process given some rows, as they are saved: for spreads, not for the mean."""
     embedding = mode.gp.embedding
     equations = mode.gp.equations[rows].astype(np.float16).astype(np.float32)
@@ -154,7 +154,7 @@ def _anchors(mode: _Mode, rows: NDArray[np.intp]) -> TaskGP:
     return replace(gp, factor=gp.factor.astype(np.float32))
 
 
-def _spread_out(observations: Sequence[Observation], task_of: NDArray[np.intp]) -> NDArray[np.intp]:
+def _spread_out(observations: Sequence[Observation], task_of: Positions) -> Positions:
     """Every so-many-th observation, tasks by turns, in a fixed order."""
     numbers = range(len(observations))
     order = sorted(numbers, key=lambda i: (observations[i].architecture, int(task_of[i]), i))

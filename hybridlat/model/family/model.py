@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.model.conformal import Calibration, normal_quantile
 from hybridlat.model.family.embedding import Embedding
@@ -24,7 +23,8 @@ from hybridlat.model.family.observations import (
 )
 from hybridlat.model.family.physics import within_reach
 from hybridlat.model.family.task_laws import TaskGP, TaskTrees
-from hybridlat.model.family.tasks import Array, Float32, Task, label_of
+from hybridlat.model.family.tasks import Task, label_of
+from hybridlat.model.geometry import Array, Flags, Float32, Positions
 
 _CONDITIONING_STEPS = 5
 _OUT_OF_LINE = 2.5
@@ -69,7 +69,7 @@ class FamilyModel:
     sums: Float32
     own_shifts: Float32
     anchors: TaskGP
-    seen: NDArray[np.intp]
+    seen: Positions
     trees: dict[Task, TaskTrees] = field(default_factory=dict)
     calibration: Calibration | None = None
     batches: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -189,7 +189,7 @@ class FamilyModel:
         each = errors.diagonal()
         return np.asarray(np.sqrt(np.maximum(each[:, None] + each - 2 * errors, 0.0)))
 
-    def of_task(self, task: Task, kept: NDArray[np.bool_] | None = None) -> TaskGP:
+    def of_task(self, task: Task, kept: Flags | None = None) -> TaskGP:
         """The process given a task's own anchors alone, of those that are ``kept``."""
         shared = task.shared
         own = np.array([one.shared == shared for one in self.anchors.tasks], np.bool_)

@@ -7,33 +7,16 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hybridlat.model.family.embedding import (
-    DESCRIPTORS,
-    LAUNCH,
-    Embedding,
-    Hyper,
-    describe,
-    groups_of,
-)
-from hybridlat.model.family.physics import (
-    CLASSES,
-    COPY,
-    HOST,
-    KernelTable,
-    at_batch,
-    least_us,
-    view_of,
-)
-from hybridlat.model.family.tasks import Array, Float32, Relations, Task
-from hybridlat.model.geometry import COLUMN
+from hybridlat.model.family.embedding import DESCRIPTORS, LAUNCH, Embedding, Hyper, describe
+from hybridlat.model.family.physics import CLASSES, COPY, HOST, KernelTable, at_batch, least_us
+from hybridlat.model.family.tasks import Relations, Task
+from hybridlat.model.geometry import Array, Float32, Positions, View
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import Device
 
@@ -60,33 +43,37 @@ class KernelSet:
 
     ``descriptors`` are rows of ``DESCRIPTORS`` and ``PARTS``, ``classes`` index ``CLASSES``,
     ``base_us`` is the latency that the model corrects, ``least_us`` what the device cannot beat.
-    ``batch`` is that of most kernels, ``times(factor)`` the same network at so many times as many.
+    ``batch`` is that of most kernels. They came of a ``table``, whose ``precision`` names a peak of
+    the device's sheet.
     """
 
-    descriptors: NDArray[np.float32]
-    classes: NDArray[np.intp]
+    descriptors: Float32
+    classes: Positions
     counts: Array
     base_us: Array
     least_us: Array
     batch: float
-    times: Callable[[float], KernelSet] = field(repr=False)
+    table: KernelTable = field(repr=False)
+    device: Device = field(repr=False)
+    precision: str
+
+    def times(self, factor: float) -> KernelSet:
+        """The same network on so many times as many inputs."""
+        return kernel_set(at_batch(self.table, factor), self.device, self.precision)
 
 
 def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
-    """The kernels of a network as a device sees them; ``precision`` names a peak of its sheet."""
-    descriptors, base_us = describe(table, device, precision)
+    """The kernels of a network as a device sees them."""
+    view = View(table.values, device, precision)
+    descriptors, base_us = describe(table, view)
     classes, counts = np.append(table.classes, [HOST, COPY]), np.append(table.counts, [1.0, 1.0])
-    least = np.append(least_us(view_of(table, device, precision)), [0.0, 0.0])
-    recurrent = table.values[:, COLUMN["reread_bytes"]] > 0  # what is around it has steps first
-    batches = table.values[recurrent if recurrent.any() else slice(None), COLUMN["batch"]]
+    least = np.append(least_us(view), [0.0, 0.0])
+    recurrent = view.reread_bytes > 0  # what is around it has steps first
+    batches = view.batch[recurrent if recurrent.any() else slice(None)]
     # To import numpy's masked arrays, as its own median does, takes longer than all the rest.
     batch = float(statistics.median(batches.tolist())) if len(batches) else 1.0
-    times = partial(_kernel_set_at, table, device, precision)
-    return KernelSet(descriptors.astype(np.float32), classes, counts, base_us, least, batch, times)
-
-
-def _kernel_set_at(table: KernelTable, device: Device, precision: str, factor: float) -> KernelSet:
-    return kernel_set(at_batch(table, factor), device, precision)
+    rows = descriptors.astype(np.float32)
+    return KernelSet(rows, classes, counts, base_us, least, batch, table, device, precision)
 
 
 @dataclass(frozen=True)
@@ -127,7 +114,8 @@ def task_base(kernels: KernelSet, task: Task) -> Array:
         # With one channel a group it is a depthwise convolution that reads a concatenation.
         wide = kernels.descriptors[:, DESCRIPTORS.index("group_width")] > 0
         grouped = (kernels.classes == GROUPED) & wide
-        base[grouped] += GROUP_US * (groups_of(kernels.descriptors[grouped]) - 1)
+        octaves = kernels.descriptors[grouped, DESCRIPTORS.index("groups")].astype(np.float64)
+        base[grouped] += GROUP_US * (np.exp2(2.0 * octaves) - 1)
     if task.runtime == "torch":
         base[HOST_ROW] = dispatch_us(kernels.classes, kernels.counts, task)
     if not task.copies:
@@ -135,7 +123,7 @@ def task_base(kernels: KernelSet, task: Task) -> Array:
     return base
 
 
-def dispatch_us(classes: NDArray[np.intp], counts: Array, task: Task) -> float:
+def dispatch_us(classes: Positions, counts: Array, task: Task) -> float:
     """What a host takes to enqueue kernels one by one, at a usual pace; 0 but for eager PyTorch."""
     calls = _CALLS + _WEIGHTED * (task.precision == "amp")
     return DISPATCH_US * float(counts @ calls[classes]) if task.runtime == "torch" else 0.0

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
+from hybridlat.model import geometry
 from hybridlat.model.features import winograd
-from hybridlat.model.geometry import COLUMN, COLUMNS, Array, Geometry, View, cache_bytes, geometry
-from hybridlat.schema.target import STRICT, Device
+from hybridlat.model.geometry import COLUMN, COLUMNS, Array, Geometry, Positions, View, cache_bytes
+from hybridlat.schema.target import STRICT
 
 CLASSES: tuple[str, ...] = (
     "conv 1x1", "conv kxk", "conv grouped", "conv depthwise", "conv transposed", "matmul",
@@ -51,16 +51,16 @@ class KernelTable:
     """
 
     values: Array
-    classes: NDArray[np.intp]
+    classes: Positions
     counts: Array
     copied_bytes: float
 
 
 def every_kernel(
     texts: Sequence[str], counts: Sequence[float], copied_bytes: float = 0.0
-) -> tuple[KernelTable, NDArray[np.intp]]:
+) -> tuple[KernelTable, Positions]:
     """(a row for each kernel of cells, that cell's position), each cell ``counts`` times."""
-    cells = geometry(texts)
+    cells = geometry.geometry(texts)
     values = cells.values.copy()
     values[:, COLUMN["op"]] = 0.0
     each = np.asarray(counts, np.float64)[cells.cell]
@@ -95,13 +95,7 @@ def at_batch(table: KernelTable, factor: float) -> KernelTable:
     return KernelTable(values, table.classes, table.counts, table.copied_bytes * factor)
 
 
-def view_of(table: KernelTable, device: Device, precision: str) -> View:
-    """The kernels as a device sees them at a precision."""
-    count = len(table.values)
-    return View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
-
-
-def class_of(kernels: Geometry) -> NDArray[np.intp]:
+def class_of(kernels: Geometry) -> Positions:
     """Index into ``CLASSES`` of every kernel."""
     names = [kernels.ops[int(number)] for number in kernels.column("op")]
     kinds, groups, c_in = (kernels.column(c) for c in ("kind", "groups", "c_in"))

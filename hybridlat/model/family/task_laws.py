@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from hybridlat.model.family.embedding import DESCRIPTORS, LAYOUT, Embedding
 from hybridlat.model.family.observations import KernelSet, Observation, task_base
 from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
-from hybridlat.model.family.tasks import Array, Float32, Task
+from hybridlat.model.family.tasks import Task
+from hybridlat.model.geometry import Array, Float32
 from hybridlat.model.trees import Booster, grown_on_sums
 
 _LEAST_VARIANCE = 1e-6

@@ -9,12 +9,10 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from hybridlat.model.geometry import Array
 from hybridlat.schema.target import VERSION
 
-Array = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 _MODE = re.compile(r"-[0-9]+w$|(?<=^tx2)-max-[pq]$")
 """How the names of a Jetson's modes end but for its sheet's own: MAXN SUPER is a sheet too."""
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]

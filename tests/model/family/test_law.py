@@ -13,7 +13,8 @@ from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.observations import Observation, family_of, task_base
 from hybridlat.model.family.task_laws import LARGEST_CORRECTION, TaskTrees
-from hybridlat.model.family.tasks import Array, Sharing, Task
+from hybridlat.model.family.tasks import Sharing, Task
+from hybridlat.model.geometry import Array
 from tests.model.family.worlds import HERE, THERE, log_us, observations, true_us
 
 ROWS = observations(40, 1)

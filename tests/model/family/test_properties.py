@@ -21,7 +21,8 @@ from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_wi
 from hybridlat.model.family.observations import Observation, kernel_set
 from hybridlat.model.family.physics import KernelTable
 from hybridlat.model.family.task_laws import TaskGP, weighed
-from hybridlat.model.family.tasks import Array, Float32, Sharing, Task
+from hybridlat.model.family.tasks import Sharing, Task
+from hybridlat.model.geometry import Array, Float32
 from hybridlat.schema.target import Device
 from tests.model.family.worlds import GPU, HERE, OTHER, THERE, observations, table
 
