@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import json
-import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -15,7 +14,6 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from hybridlat.errors import HybridlatError, StoreError
@@ -30,8 +28,6 @@ MODEL_FORMAT = 2
 CARD_FILE = "card.json"
 PRIOR_FOLDER = "prior"
 """The folder within a model's that holds the model it started from, and so on."""
-_MOST_JSON_BYTES = 16 << 20
-_LONGEST_REASON = 200
 HASHES = "files"
 """The key of a card that holds the hash of each file beside it, but the card's own."""
 MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
@@ -41,7 +37,6 @@ _Log = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 _OF_MODEL = (
     "precision", "ops", "floor_us", "gp_weight", "quantile", "confidence", "log_bias", "prior_line",
 )  # fmt: skip
-_OF_GP = ("columns", "shift", "scale", "points", "weights")
 
 
 def user_models_folder() -> Path:
@@ -86,7 +81,7 @@ def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None
     stream = io.BytesIO()
     np.savez_compressed(
         stream,
-        **{name: getattr(gp_mean, name) for name in _OF_GP},
+        **{n: getattr(gp_mean, n) for n in ("columns", "shift", "scale", "points", "weights")},
         low=domain.low,
         high=domain.high,
         landmarks=domain.prototypes,
@@ -137,7 +132,7 @@ def _read(folder: Path) -> CellModel:
             f"{MODEL_FORMAT}: {fix}"
         )
     head = msgspec.convert(stated, _Head)
-    if head.features != tuple(features.feature_names(head.ops)):
+    if head.features != features.feature_names(head.ops):
         raise StoreError(
             f"{folder} was trained on other features than this version computes: "
             "train it again with `hybridlat train`"
@@ -174,7 +169,7 @@ def _read(folder: Path) -> CellModel:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, no NaN and no infinity in it; OSError, ValueError or RecursionError."""
-    return msgspec.json.decode(read_bytes(path, _MOST_JSON_BYTES), type=dict[str, Any])
+    return msgspec.json.decode(read_bytes(path, 16 << 20), type=dict[str, Any])
 
 
 def read_device(folder: Path) -> Device | None:
@@ -193,7 +188,7 @@ def reading(what: str) -> Iterator[None]:
     except HybridlatError:
         raise
     except Exception as error:  # noqa: BLE001
-        raise StoreError(f"{what}: {error!r:.{_LONGEST_REASON}}") from None
+        raise StoreError(f"{what}: {error!r:.200}") from None
 
 
 def hash_of(data: bytes) -> str:
@@ -206,14 +201,12 @@ class Arrays(dict[str, NDArray[Any]]):
 
     def __init__(self, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as zipped:
-            size = 0
-            for entry in zipped.infolist():
-                size += entry.file_size
-                if size > MOST_BYTES or entry.compress_type not in (0, zipfile.ZIP_DEFLATED):
-                    raise ValueError(f"its arrays take more than {MOST_BYTES >> 20} MiB")
-                with zipped.open(entry) as member:  # a size that is understated is an error too
-                    content = member.read(entry.file_size + 1)
-                self[entry.filename.removesuffix(".npy")] = _array(content)
+            entries = zipped.infolist()
+        is_usual = all(entry.compress_type in (0, zipfile.ZIP_DEFLATED) for entry in entries)
+        if not is_usual or sum(entry.file_size for entry in entries) > MOST_BYTES:
+            raise ValueError(f"its arrays take more than {MOST_BYTES >> 20} MiB")
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            self.update(arrays)  # a size that is understated is an error too
 
     def take(
         self, name: str, *shape: int, kind: str = "f", low: float = -np.inf, high: float = np.inf
@@ -230,12 +223,3 @@ class Arrays(dict[str, NDArray[Any]]):
         if not all(np.isfinite(end) and low <= end <= high for end in ends):
             raise ValueError(f"{name} has numbers that it cannot have")
         return array
-
-
-def _array(data: bytes) -> NDArray[Any]:
-    stream = io.BytesIO(data)
-    npy.read_magic(stream)  # of the first format: its headers hold up to 64 KiB
-    shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-        raise ValueError(f"an array is not {dtype} {shape}")
-    return np.ndarray(shape, dtype, data, stream.tell(), order="F" if is_fortran else "C")
