@@ -34,10 +34,8 @@ def shape_points(geometry: Geometry, codes: Positions) -> Float32:
     """Kernels as points: octaves of their shape, and their operator far from any other."""
     taken = geometry.values[:, [COLUMN[name] for name, _ in SHAPE]]
     weights = np.array([weight for _, weight in SHAPE])
-    result = np.empty((len(taken), len(SHAPE) + 1), np.float32)
-    result[:, :-1] = np.log2(np.maximum(taken, 1)) * weights
-    result[:, -1] = codes * _FAR
-    return result
+    octaves = np.log2(np.maximum(taken, 1)) * weights
+    return np.column_stack([octaves, codes * _FAR]).astype(np.float32, order="C")
 
 
 COMBINED = ("batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups")

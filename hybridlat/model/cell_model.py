@@ -77,15 +77,12 @@ class CellModel:
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         """One prediction per signature text, in order; never raises for a strange cell."""
         known = self._cells
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        if new:
-            if len(known) > _MOST_REMEMBERED:
-                known.clear()
-                new = list(dict.fromkeys(texts))
-            # Some may be of another make than this version reads.
-            problems = {text: problem for text in new if (problem := problem_of(text))}
-            known.update((t, CellPrediction(None, None, False, p)) for t, p in problems.items())
-            new = [text for text in new if text not in problems]
+        if len(known) > _MOST_REMEMBERED:
+            known.clear()
+        # Some may be of another make than this version reads.
+        problems = {text: problem_of(text) for text in texts if text not in known}
+        known |= {t: CellPrediction(None, None, False, p) for t, p in problems.items() if p}
+        if new := [text for text, problem in problems.items() if not problem]:
             known.update(zip(new, self._predict_new(geometry(new)), strict=True))
         return [known[text] for text in texts]
 
@@ -150,8 +147,8 @@ class CellModel:
 
     def _codes(self, cells: Geometry) -> Positions:
         """Positions in ``ops``; -1 for a pool that gives out places too: it shares no code."""
-        taken = (cells.column(name) for name in ("kind", "m", "item_bytes", "out_bytes"))
-        kind, made, item_bytes, out_bytes = taken
+        names = ("kind", "m", "item_bytes", "out_bytes")
+        kind, made, item_bytes, out_bytes = map(cells.column, names)
         places = (kind == KINDS["pool"]) & (out_bytes > 1.5 * made * item_bytes)
         return np.where(places, -1, cells.codes(self.ops))
 
@@ -159,12 +156,9 @@ class CellModel:
         """Of every kernel: µs (NaN: unknown), expected error and novelty (infinite: untrained)."""
         codes = self._codes(cells)
         view = View(cells.values, self.device, self.precision)
-        base = view.roofline_us + self.floor_us
-        rows, prior = feature_rows(
-            cells, codes, view, base, self.ops, self.prior, self.prior_line, chunk
-        )
-        smooth = self.gp_mean.predict(rows, chunk)
-        rows[:, -1] = smooth
+        base, start = view.roofline_us + self.floor_us, (self.prior, self.prior_line)
+        rows, prior = feature_rows(cells, codes, view, base, self.ops, *start, chunk)
+        smooth = rows[:, -1] = self.gp_mean.predict(rows, chunk)
         log_ratio = prior + self.gp_weight * smooth + self.trees.predict(rows)
         kernel_us = base * np.exp(np.clip(log_ratio, -20, 20))
         expected = np.maximum(np.exp(self.error_scale.predict(rows)) - 0.01, 0.002)
@@ -190,16 +184,13 @@ def feature_rows(
     chunk: int = CHUNK,
 ) -> tuple[Float32, Array]:
     """The feature matrix (the process's column still 0), and what the prior model says."""
-    width = len(features.NAMES)
-    rows = np.zeros((len(codes), width + len(ops) + 2), np.float32)
-    features.matrix(view, rows)
+    rows = features.matrix(view, len(ops) + 2)
     known = np.flatnonzero(codes >= 0)
-    rows[known, width + codes[known]] = 1
+    rows[known, len(features.NAMES) + codes[known]] = 1
     if prior is None:
         return rows, np.zeros(len(codes))
-    ratio = np.nan_to_num(
-        np.log(prior.predict_geometry(cells.one_by_one(), chunk).latency_us / base)
-    )
+    prior_us = prior.predict_geometry(cells.one_by_one(), chunk).latency_us
+    ratio = np.nan_to_num(np.log(prior_us / base))
     rows[:, -2] = ratio
     return rows, prior_line[0] + prior_line[1] * ratio
 

@@ -135,12 +135,9 @@ FEATURES: list[tuple[str, str, Formula]] = [
 NAMES: tuple[str, ...] = tuple(name for name, _, _ in FEATURES)
 
 
-def matrix(view: View, into: Float32 | None = None) -> Float32:
-    """All features of every kernel, one row each, columns as ``NAMES``.
-
-    ``into`` is an array with room for them (further columns are left alone).
-    """
-    result = np.empty((len(view.m), len(FEATURES)), np.float32) if into is None else into
+def matrix(view: View, further: int = 0) -> Float32:
+    """All features of every kernel, columns as ``NAMES``, and so many ``further`` ones of zeros."""
+    result = np.zeros((len(view.m), len(FEATURES) + further), np.float32)
     for column, (_, _, formula) in enumerate(FEATURES):
         result[:, column] = formula(view)
     return result

@@ -38,7 +38,6 @@ LEAST_ROWS = 20
 _FOLDS = 5
 _MODEL_SHARE = 0.1  # what a model gets wrong of a cell: noise well below it does not matter
 _SOUND = 0.2  # trust of a measurement whose noise is twice what the model itself gets wrong
-_POINTS = 448  # inducing points of the Gaussian process: its cost in the served model
 _MANY_ROWS = 1000  # from here on trees alone are nearer (experiments/replay_gpus.md)
 
 
@@ -229,7 +228,7 @@ class _Fit:
 
     def _gp_mean(self, taken: Flags) -> GaussianProcessMean:
         data = (self.rows[taken], self.values[taken], self.weights[taken])
-        return fit_gp_mean(*data, self.tuned, _POINTS, self.seed)
+        return fit_gp_mean(*data, self.tuned, self.seed)
 
     def _boosted(self, table: Table, taken: Flags, share: float = 1.0) -> Booster:
         """Gradient boosting (XGBoost) of a share of the values, in trees as rows are many."""

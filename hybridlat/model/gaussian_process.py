@@ -69,24 +69,10 @@ class GaussianProcessMean:
         return result
 
 
+TunedProcess = tuple[GaussianProcessMean, float]  # a mean of 0, and the noise
 _START = (1.0, 4.0, 0.05)  # variance, length scales, noise
 _BOUNDS = ((1e-5, 1e5), (0.5, 100.0), (0.03, 1.0))
 """Of the same; less noise than a share of the variance lets single kernel choices bend the mean."""
-
-
-def _tune(rows: Array, values: Array) -> tuple[Array, float]:
-    """Length scales (one a column of unit spread) of a Matérn 3/2 process, and its noise to signal
-    variance."""
-    from scipy.optimize import minimize
-
-    standard = (values - values.mean()) / (float(values.std()) or 1.0)
-    counts = (1, rows.shape[1], 1)
-    start, bounds = np.log(np.repeat(_START, counts)), np.log(np.repeat(_BOUNDS, counts, axis=0))
-    fitted: Any = minimize(
-        _loss, start, args=(rows, standard), jac=True, method="L-BFGS-B", bounds=bounds
-    )
-    best = np.exp(fitted.x)
-    return np.asarray(best[1:-1], np.float64), float(best[-1] / best[0])
 
 
 def _loss(logs: Array, rows: Array, values: Array) -> tuple[float, Array]:
@@ -125,6 +111,7 @@ SMOOTH: tuple[str, ...] = (
 )  # fmt: skip
 """Features that the process is smooth in; constant ones drop out of each fit."""
 _TUNING_ROWS = 320
+_POINTS = 448  # inducing points: its cost in the served model
 
 
 def _choose(count: int, most: int, seed: int) -> Positions:
@@ -134,30 +121,34 @@ def _choose(count: int, most: int, seed: int) -> Positions:
 
 def tune_gaussian_process(
     rows: Float32, values: Array, columns: Sequence[int], seed: int
-) -> tuple[GaussianProcessMean, float]:
-    """A mean of 0 on length scales by marginal likelihood on some of the rows, and the noise."""
+) -> TunedProcess:
+    """A mean of 0 on length scales by marginal likelihood on some of the rows, and the noise.
+
+    Length scales are of columns of unit spread, the noise is over the signal's variance.
+    """
+    from scipy.optimize import minimize
+
     taken = _choose(len(rows), _TUNING_ROWS, seed)
     part = rows[taken][:, list(columns)].astype(float)
     varying = part.std(axis=0) > 1e-6
     part = part[:, varying]
     shift, scale, noise = part.mean(axis=0), part.std(axis=0), 1.0
     if varying.any():
-        scales, noise = _tune((part - shift) / scale, values[taken])
-        scale = scale * scales
+        chosen, counts = values[taken], (1, len(scale), 1)
+        data = (part - shift) / scale, (chosen - chosen.mean()) / (float(chosen.std()) or 1.0)
+        start, bounds = np.repeat(_START, counts), np.repeat(_BOUNDS, counts, axis=0)
+        how: Any = {"jac": True, "method": "L-BFGS-B", "bounds": np.log(bounds)}
+        best = np.exp(minimize(_loss, np.log(start), data, **how).x)
+        scale, noise = scale * best[1:-1], float(best[-1] / best[0])
     varied, none = np.asarray(columns, np.intp)[varying], np.zeros(0, np.float32)
-    bounds = shift.astype(np.float32), scale.astype(np.float32)
-    return GaussianProcessMean(varied, *bounds, none.reshape(0, len(varied)), none, 0.0), noise
+    units = shift.astype(np.float32), scale.astype(np.float32)
+    return GaussianProcessMean(varied, *units, none.reshape(0, len(varied)), none, 0.0), noise
 
 
 def fit_gp_mean(
-    rows: Float32,
-    values: Array,
-    weights: Array,
-    tuned: tuple[GaussianProcessMean, float],
-    points: int,
-    seed: int,
+    rows: Float32, values: Array, weights: Array, tuned: TunedProcess, seed: int
 ) -> GaussianProcessMean:
-    """Mean of a ``tuned`` process on ``points`` inducing rows (subset of regressors).
+    """Mean of a ``tuned`` process on inducing rows (subset of regressors).
 
     Rows of small weight count as noisier. Solved in double precision, served in single.
     """
@@ -166,7 +157,7 @@ def fit_gp_mean(
     if len(gp_mean.columns) == 0:
         return replace(gp_mean, level=level)
     scaled = gp_mean.scaled(rows)
-    inducing = scaled[_choose(len(rows), points, seed)]
+    inducing = scaled[_choose(len(rows), _POINTS, seed)]
     normal = noise * matern(inducing, inducing).astype(float)
     right = np.zeros(len(inducing))
     for start in range(0, len(scaled), 4096):

@@ -101,14 +101,12 @@ class Booster:
         if len(rows) == 0:
             return np.zeros(0)
         rows = np.ascontiguousarray(rows, np.float32)
-        about: dict[str, Any] = {"data": [rows.ctypes.data, True], "shape": rows.shape}
-        interface = json.dumps({**about, "typestr": "<f4", "version": 3}).encode()
+        interface = json.dumps(rows.__array_interface__).encode()
         shape, dimensions = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint64()
         result = ctypes.POINTER(ctypes.c_float)()
         answers = map(ctypes.byref, (shape, dimensions, result))
-        code = _library().XGBoosterPredictFromDense(
-            self._handle, interface, _CONFIG, None, *answers
-        )
+        predict = _library().XGBoosterPredictFromDense
+        code = predict(self._handle, interface, _CONFIG, None, *answers)
         _check(code, "the boosted trees cannot be evaluated")
         return np.ctypeslib.as_array(result, (len(rows),)).astype(np.float64)
 
