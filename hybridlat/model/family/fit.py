@@ -76,7 +76,7 @@ def fit(
         if len(rows) < task_laws.LEAST:
             continue
         own, before = mode.of_rows(rows), model.coefficients([task])[task]
-        model.own_shifts[place] = share * (own.coefficients([task])[0] - before)
+        model.own_shifts[place] = share * (own.coefficients([task])[task] - before)
         held_out = []
         for groups, errors in zip(groupings, shared_errors, strict=True):
             own_errors = own.left_out(groups[rows])
@@ -128,7 +128,7 @@ def _mode(
     residuals, weights, noise = np.zeros(count), np.ones(count), np.zeros((count, count))
     gp: TaskGP | None = None
     for step in range(_STEPS):
-        means = dict(zip(tasks, gp.coefficients(tasks), strict=True)) if gp is not None else {}
+        means = {} if gp is None else gp.coefficients(tasks)
         damping = 1.0 if step == _STEPS - 1 else _DAMPING
         for i, row in enumerate(rows):
             if means:

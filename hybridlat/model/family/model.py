@@ -115,27 +115,19 @@ class FamilyModel:
         means = self.coefficients(tasks)
         each = zip(networks, tasks, points or [None] * len(networks), strict=True)
         rows = [TaskNetwork.of(kernels, task, self.embedding, own) for kernels, task, own in each]
-        moves = None
+        moves = None if self.measured is None else self.measured.coefficients([*means])
+        laws = self._laws(rows, means, moves)
+        equations = np.stack([one.equation for one, _ in laws])
+        sds, before = self.gp.spreads(equations, tasks).tolist(), [None] * len(rows)
         if self.measured is not None:
-            moves = dict(zip(means, self.measured.coefficients(list(means)), strict=True))
-        linear, corrections = self._laws(rows, means, moves)
-        equations = np.stack([one.equation for one in linear])
-        spreads = self.gp.spreads(equations, tasks)
-        before = None if self.measured is None else self.anchors.spreads(equations, tasks)
+            before = self.anchors.spreads(equations, tasks).tolist()
         result = []
-        for i, row in enumerate(rows):
-            counts, least_us = row.kernels.counts, row.kernels.least_us
-            kernel_us = _kernel_us(row.kernels, linear[i], corrections[i])
-            result.append(
-                NetworkPrediction(
-                    median_us=float(counts @ kernel_us),
-                    log_sd=float(spreads[i]),
-                    kernel_us=kernel_us,
-                    equation=equations[i],
-                    prior_log_sd=None if before is None else float(before[i]),
-                    least_us=float(counts @ least_us),
-                )
-            )
+        for kernels, (one, kernel_us), sd, prior_sd in zip(
+            networks, laws, sds, before, strict=True
+        ):
+            median_us, least_us = kernels.counts @ kernel_us, kernels.counts @ kernels.least_us
+            about = sd, kernel_us, one.equation, prior_sd
+            result.append(NetworkPrediction(float(median_us), *about, float(least_us)))
         return result
 
     def condition(self, observations: Sequence[Observation]) -> FamilyModel:
@@ -153,13 +145,10 @@ class FamilyModel:
         hyper, tasks = self.embedding.hyper, [one.task for one in known]
         rows = [TaskNetwork.of(one.kernels, one.task, self.embedding) for one in known]
         means = self.coefficients(tasks)
-        log_us = np.zeros(len(rows))  # as the coefficients alone are to give it
-        fitted, corrections = self._laws(rows, means, None)
-        for i, correction in enumerate(corrections):
-            kernels = rows[i].kernels
-            kernel_us = _kernel_us(kernels, fitted[i], correction)
-            beyond = math.log(known[i].latency_us / float(kernels.counts @ kernel_us))
-            log_us[i] = fitted[i].log_us + beyond
+        log_us = []  # as the coefficients alone are to give it
+        for one, (linear, kernel_us) in zip(known, self._laws(rows, means), strict=True):
+            beyond = math.log(one.latency_us / float(one.kernels.counts @ kernel_us))
+            log_us.append(linear.log_us + beyond)
         start = [row.points @ means[row.task] for row in rows]
         moves = dict.fromkeys(means, np.zeros(self.embedding.columns, np.float32))
         single = hyper.noise**2 / np.array([one.weight for one in known])
@@ -174,7 +163,7 @@ class FamilyModel:
             shared = shared_noise(known, hyper, self.embedding.host_sds(equations))
             noise = shared + np.diag(single + hyper.own_variance * (1 / beliefs - 1))
             measured = self.anchors.condition(equations, tasks, noise, residuals)
-            moves = dict(zip(means, measured.coefficients(list(means)), strict=True))
+            moves = measured.coefficients([*means])
             beliefs = _believed(beliefs, measured, hyper.own_variance)
         return replace(self, measured=measured, observations=known)
 
@@ -201,55 +190,45 @@ class FamilyModel:
     def _process_of(self) -> Callable[[Task], TaskGP]:
         return cache(self.of_task)
 
-    def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
-        return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
-
     def _laws(
-        self,
-        rows: Sequence[TaskNetwork],
-        means: _Coefficients,
-        moves: _Coefficients | None,
-        is_ordered: bool = True,
-    ) -> tuple[list[LinearNetwork], list[float]]:
-        """Networks by the coefficients; what trees (12) and the order of batches (15) add to each.
+        self, rows: Sequence[TaskNetwork], means: _Coefficients, moves: _Coefficients | None = None
+    ) -> list[tuple[LinearNetwork, Array]]:
+        """Networks by the coefficients, and one use of each row of kernels.
 
-        ``moves`` are what measured networks add to the ``means``; trees know nothing of them.
+        With what trees (12) and the order of batches (15) add, none below what the device allows.
         """
-        linear = [self._linearised(row, means[row.task]) for row in rows]
-        corrections = self._corrections(rows, linear)
-        if moves is not None:
-            linear = [self._linearised(row, means[row.task] + moves[row.task]) for row in rows]
-        for i, row in enumerate(rows if is_ordered else ()):
+        result = []
+        for row in rows:
+            kernels, (linear, added) = row.kernels, self._corrected(row, means, moves)
 
             def log_us_at(factor: float, row: TaskNetwork = row) -> float:
                 kernels = replace(row.kernels.times(factor), counts=row.kernels.counts)
                 other = TaskNetwork.of(kernels, row.task, self.embedding)
-                (one,), (added,) = self._laws([other], means, moves, is_ordered=False)
+                one, added = self._corrected(other, means, moves)
                 return one.log_us + added
 
-            corrections[i] += _rise(row.kernels.batch, linear[i].log_us + corrections[i], log_us_at)
-        return linear, corrections
+            added += _rise(kernels.batch, linear.log_us + added, log_us_at)
+            kernel_us = linear.uses_us / kernels.counts * math.exp(added)
+            result.append((linear, within_reach(kernel_us, kernels.counts, kernels.least_us)))
+        return result
 
-    def _corrections(
-        self, rows: Sequence[TaskNetwork], linear: Sequence[LinearNetwork]
-    ) -> list[float]:
-        """What tasks' trees add to ln(latency) as the family was fitted (12)."""
-        tasks = {task: self.own_task(task) for task in {row.task for row in rows}}
-        own = {task: self._process_of(task) for task in self.trees.keys() & tasks.values()}
-        corrections = []
-        for (kernels, task, _, _), one in zip(rows, linear, strict=True):
-            added, first = 0.0, tasks[task]
-            if first in own:
-                own_log_sd = float(own[first].spreads(one.equation[None], [task.shared])[0])
-                added = self.trees[first].correction(kernels, task, one.log_us, own_log_sd)
-            corrections.append(added)
-        return corrections
+    def _corrected(
+        self, row: TaskNetwork, means: _Coefficients, moves: _Coefficients | None
+    ) -> tuple[LinearNetwork, float]:
+        """A network by the coefficients, and what its task's trees add to ln(latency) (12).
 
-
-def _kernel_us(kernels: KernelSet, linear: LinearNetwork, correction: float) -> Array:
-    """One use of every row, with the trees' correction, none below what the device allows."""
-    kernel_us = linear.uses_us / kernels.counts * math.exp(correction)
-    return within_reach(kernel_us, kernels.counts, kernels.least_us)
+        ``moves`` are what measured networks add to the ``means``; trees know nothing of them.
+        """
+        task, mean, added = row.task, means[row.task], 0.0
+        hyper, first = self.embedding.hyper, self.own_task(task)
+        linear = row.linearise((row.points @ mean).astype(np.float64), hyper)
+        if first in self.trees:
+            (own_log_sd,) = self._process_of(first).spreads(linear.equation[None], [task.shared])
+            trees = self.trees[first]
+            added = trees.correction(row.kernels, task, linear.log_us, float(own_log_sd))
+        if moves is not None:
+            linear = row.linearise((row.points @ (mean + moves[task])).astype(np.float64), hyper)
+        return linear, added
 
 
 def _rise(batch: float, log_us: float, other: Callable[[float], float]) -> float:

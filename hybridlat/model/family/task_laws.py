@@ -67,9 +67,10 @@ class TaskGP:
         dual = self.dual.astype(np.float32)
         return {task: dual[each] @ self.equations[each] for task, each in rows.items()}
 
-    def coefficients(self, tasks: Sequence[Task]) -> Float32:
-        """The mean of the coefficients (tasks x columns), by equation (7)."""
-        return self.embedding.mixed(tasks, [*self.sums], np.stack([*self.sums.values()]))
+    def coefficients(self, tasks: Sequence[Task]) -> dict[Task, Float32]:
+        """The means of tasks' coefficients, by equation (7)."""
+        means = self.embedding.mixed(tasks, [*self.sums], np.stack([*self.sums.values()]))
+        return dict(zip(tasks, means, strict=True))
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Covariance of networks' log-latencies given the rows (8), with h² of each host."""
