@@ -100,15 +100,16 @@ class Calibration:
 
     def rounded(self) -> Calibration:
         """The same, scores to four figures."""
-        by_task = {name: _rounded(scores) for name, scores in self.by_task.items()}
-        return replace(self, pooled=_rounded(self.pooled), by_task=by_task)
+
+        def rounded(scores: Array) -> Array:
+            return np.array([float(f"{score:.4g}") for score in scores])
+
+        by_task = {name: rounded(scores) for name, scores in self.by_task.items()}
+        return replace(self, pooled=rounded(self.pooled), by_task=by_task)
 
 
 def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
-    """Learn scores (13) from log-errors of held-out networks, and the spreads σ stated for them.
-
-    Raises ValueError where there are none.
-    """
+    """Scores (13) by log-errors of held-out networks and their spreads σ; ValueError for none."""
     if not len(errors):
         raise ValueError("no held-out error to calibrate intervals with")
     scores = np.abs(errors) / np.hypot(spreads, _FLOOR)
@@ -117,7 +118,3 @@ def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibratio
     by_task = {name: np.sort(scores[rows]) for name, rows in places.items()}
     medians = {name: float(np.median(spreads[rows])) for name, rows in places.items()}
     return Calibration(_FLOOR, np.sort(scores), by_task, medians)
-
-
-def _rounded(scores: Array) -> Array:
-    return np.array([float(f"{score:.4g}") for score in scores])

@@ -275,7 +275,7 @@ def _best_share(candidates: Array, truth: Array, trust: Array) -> float:
     """Share of the Gaussian process beside boosted trees: between a half and the best one.
 
     ``candidates`` are what both predict out of fold. On some hundred rows the best choice is
-    mostly luck, and a half beats it; on thousands it is not. Flags count by their ``trust``.
+    mostly luck, and a half beats it; on thousands it is not. Rows count by their ``trust``.
     """
 
     def error(share: float) -> float:

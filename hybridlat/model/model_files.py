@@ -78,9 +78,8 @@ def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None
         limit=domain.limit,
         device=asdict(model.device),
     )
-    stream = io.BytesIO()
     np.savez_compressed(
-        stream,
+        folder / "arrays.npz",
         **{n: getattr(gp_mean, n) for n in ("columns", "shift", "scale", "points", "weights")},
         low=domain.low,
         high=domain.high,
@@ -89,7 +88,6 @@ def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None
         triples=domain.weights,
     )
     _write_json(folder / "model.json", msgspec.to_builtins(head))
-    (folder / "arrays.npz").write_bytes(stream.getvalue())
     (folder / "trees.ubj").write_bytes(model.trees.ubj)
     (folder / "spread.ubj").write_bytes(model.error_scale.ubj)
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CARD_FILE]

@@ -9,7 +9,7 @@ trees (12). Equation numbers are those of ``docs/background/family.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,27 +55,29 @@ def fit(
     points_of = embedded(observations, embedding) if points_of is None else points_of
     tasks = tuple(sorted({one.task for one in observations}))
     task_of = np.array([tasks.index(one.task) for one in observations], np.intp)
-    mode = _mode(observations, embedding, points_of, tasks)
+    gp, residuals, noise, weights = _mode(observations, embedding, points_of, tasks)
     anchored = _spread_out(observations, task_of)
     model = FamilyModel(
         embedding,
         tasks,
-        sums=np.stack([mode.gp.sums[task] for task in tasks]),
+        sums=np.stack([gp.sums[task] for task in tasks]),
         own_shifts=np.zeros((len(tasks), embedding.columns), np.float32),
-        anchors=_anchors(mode, anchored),
+        anchors=_anchors(gp, weights, anchored),
         seen=np.bincount(task_of, minlength=len(tasks)),
     )
     names = np.array([one.architecture for one in observations])
     families = np.array([family_of(name) for name in names])
     groupings = (names, families) if embedding.hyper.boosted and with_trees else ()
-    shared_errors = [mode.gp.left_out(groups) for groups in groupings]
+    shared_errors = [gp.left_out(groups) for groups in groupings]
     share = embedding.hyper.alone
     owners = np.array([tasks.index(model.own_task(task)) for task in tasks], np.intp)
     for place in np.unique(owners).tolist():
         task, rows = tasks[place].shared, np.flatnonzero(owners[task_of] == place)
         if len(rows) < task_laws.LEAST:
             continue
-        own, before = mode.of_rows(rows), model.coefficients([task])[task]
+        own_tasks, own_noise = [gp.tasks[i] for i in rows], noise[np.ix_(rows, rows)]
+        own = TaskGP.of(embedding, gp.equations[rows], own_tasks, own_noise, residuals[rows])
+        before = model.coefficients([task])[task]
         model.own_shifts[place] = share * (own.coefficients([task])[task] - before)
         held_out = []
         for groups, errors in zip(groupings, shared_errors, strict=True):
@@ -87,27 +89,11 @@ def fit(
             spreads = []
             for name in np.unique(families[rows]):
                 others = model.of_task(task, families[anchored] != name)
-                equations = mode.gp.equations[rows[families[rows] == name]]
+                equations = gp.equations[rows[families[rows] == name]]
                 spreads.append(others.spreads(equations, [task] * len(equations)))
             reach = float(np.quantile(np.concatenate(spreads), _REACH))
             model.trees[tasks[place]] = replace(law, reach=reach)
     return model
-
-
-@dataclass(frozen=True)
-class _Mode:
-    """The process at the mode: rows, their residuals (4), noise (6) and Student-t weights."""
-
-    gp: TaskGP
-    residuals: Array
-    noise: Array
-    weights: Array
-
-    def of_rows(self, rows: Positions) -> TaskGP:
-        """The process given these rows alone."""
-        gp, tasks = self.gp, [self.gp.tasks[i] for i in rows]
-        noise = self.noise[np.ix_(rows, rows)]
-        return TaskGP.of(gp.embedding, gp.equations[rows], tasks, noise, self.residuals[rows])
 
 
 def _mode(
@@ -115,7 +101,8 @@ def _mode(
     embedding: Embedding,
     points_of: Mapping[int, Float32],
     tasks: Sequence[Task],
-) -> _Mode:
+) -> tuple[TaskGP, Array, Array, Array]:
+    """The process at the mode: with residuals (4), noise (6) and Student-t weights of its rows."""
     hyper, count = embedding.hyper, len(observations)
     log_us = np.log([one.latency_us for one in observations])
     rows = [
@@ -141,17 +128,17 @@ def _mode(
         errors = (noise @ gp.dual) / max(hyper.noise, _LEAST_NOISE)
         weights = (hyper.freedom + 1) / (hyper.freedom + errors**2)
     assert gp is not None
-    return _Mode(gp, residuals, noise, weights)
+    return gp, residuals, noise, weights
 
 
-def _anchors(mode: _Mode, rows: Positions) -> TaskGP:
+def _anchors(gp: TaskGP, weights: Array, rows: Positions) -> TaskGP:
     """The process given some rows, as they are saved: for spreads, not for the mean."""
-    embedding = mode.gp.embedding
-    equations = mode.gp.equations[rows].astype(np.float16).astype(np.float32)
-    hosts = embedding.host_sds(mode.gp.equations[rows])
-    noise = np.diag(embedding.hyper.own_variance / mode.weights[rows] + hosts**2 + 1e-6)
-    gp = TaskGP.of(embedding, equations, [mode.gp.tasks[i] for i in rows], noise)
-    return replace(gp, factor=gp.factor.astype(np.float32))
+    embedding, tasks = gp.embedding, [gp.tasks[i] for i in rows]
+    hosts = embedding.host_sds(gp.equations[rows])
+    noise = np.diag(embedding.hyper.own_variance / weights[rows] + hosts**2 + 1e-6)
+    equations = gp.equations[rows].astype(np.float16).astype(np.float32)
+    anchors = TaskGP.of(embedding, equations, tasks, noise)
+    return replace(anchors, factor=anchors.factor.astype(np.float32))
 
 
 def _spread_out(observations: Sequence[Observation], task_of: Positions) -> Positions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,16 +106,6 @@ class FamilyHead(msgspec.Struct):
         with reading(unreadable(folder)):
             return _head_of(folder, read_bytes(folder / _HEAD))
 
-    def check(self) -> None:
-        """ValueError where parts do not belong together, or numbers are none that a law has."""
-        if not len(self.seen) == len(self.tasks) == len(set(self.tasks)) > 0:
-            raise ValueError("it does not say of each of its tasks what was seen")
-        scores = [] if (one := self.calibration) is None else [one.pooled, *one.by_task.values()]
-        if self.hyper.lengths.shape != (len(DESCRIPTORS),) or not all(self.hyper.lengths >= 0):
-            raise ValueError("it has no length for each descriptor")
-        if not all(s.ndim == 1 and len(s) and (np.diff(s, prepend=0) >= 0).all() for s in scores):
-            raise ValueError("the scores of its calibration do not rise")
-
     @property
     def name(self) -> str:
         """The family's."""
@@ -155,7 +144,13 @@ def _head_of(folder: Path, data: bytes) -> FamilyHead:
     if stated.get("hash", "") not in ("", _hash_of_head(stated)):
         raise ValueError(f"{_HEAD} is not the one that was saved")
     head = msgspec.convert(stated, FamilyHead, dec_hook=lambda _, body: np.array(body, np.float64))
-    head.check()
+    if not len(head.seen) == len(head.tasks) == len(set(head.tasks)) > 0:
+        raise ValueError("it does not say of each of its tasks what was seen")
+    scores = [] if (one := head.calibration) is None else [one.pooled, *one.by_task.values()]
+    if head.hyper.lengths.shape != (len(DESCRIPTORS),) or not all(head.hyper.lengths >= 0):
+        raise ValueError("it has no length for each descriptor")
+    if not all(s.ndim == 1 and len(s) and (np.diff(s, prepend=0) >= 0).all() for s in scores):
+        raise ValueError("the scores of its calibration do not rise")
     return head
 
 
@@ -181,13 +176,13 @@ def timed_as(target: Target) -> Target:
 
 def save(model: FamilyModel, folder: Path) -> None:
     """Write ``family.json`` and ``family.npz`` into a folder that exists."""
-    trees, anchors, arrays = model.trees, model.anchors, io.BytesIO()
+    trees, anchors, file = model.trees, model.anchors, folder / _ARRAYS
     packed: dict[str, Any] = {
         f"trees_{i}": np.frombuffer(zlib.compress(one.ubj), np.uint8)
         for i, one in enumerate(trees.values())
     }
     np.savez(
-        arrays,
+        file,
         laws=np.array([[*one.factors, one.weight, one.reach] for one in trees.values()]),
         law_task=np.array([model.tasks.index(t) for t in trees], int),
         **packed,
@@ -197,7 +192,6 @@ def save(model: FamilyModel, folder: Path) -> None:
         anchor_task=np.array([model.tasks.index(t) for t in anchors.tasks], np.int32),
         anchor_factor=anchors.factor,
     )
-    (folder / _ARRAYS).write_bytes(arrays.getvalue())
     embedding = model.embedding
     head = FamilyHead(
         FORMAT,
@@ -208,7 +202,7 @@ def save(model: FamilyModel, folder: Path) -> None:
         model.seen.tolist(),
         model.calibration.rounded() if model.calibration else None,
         model.batches,
-        hash_of(arrays.getvalue()),
+        hash_of(file.read_bytes()),
     )
     body = msgspec.to_builtins(head, enc_hook=lambda array: array.tolist())
     body["hash"] = _hash_of_head(body)

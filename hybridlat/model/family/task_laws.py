@@ -53,9 +53,7 @@ class TaskGP:
         """The process given ``equations`` z, their ``residuals`` r and ``noise`` N: (4) to (7)."""
         covariance = embedding.covariance(equations, tasks, equations, tasks) + noise
         factor = _inverse_factor(covariance)
-        dual = np.zeros(len(equations))
-        if residuals is not None:
-            dual = factor.T @ (factor @ residuals)
+        dual = np.zeros(len(factor)) if residuals is None else factor.T @ (factor @ residuals)
         return cls(embedding, equations, tuple(tasks), factor, dual)
 
     @cached_property
