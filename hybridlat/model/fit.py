@@ -6,6 +6,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,22 +16,8 @@ from hybridlat.model.applicability_domain import fit_domain
 from hybridlat.model.cell_model import CellModel, cell_sums, feature_rows, log_bias_factor
 from hybridlat.model.conformal import conformal_quantile
 from hybridlat.model.features import feature_names
-from hybridlat.model.gaussian_process import (
-    SMOOTH,
-    GaussianProcessMean,
-    fit_gp_mean,
-    tune_gaussian_process,
-)
-from hybridlat.model.geometry import (
-    Array,
-    Flags,
-    Float32,
-    Geometry,
-    Positions,
-    View,
-    geometry,
-    problem_of,
-)
+from hybridlat.model.gaussian_process import SMOOTH, GaussianProcessMean, fit_gp_mean, tune_gp
+from hybridlat.model.geometry import Array, Flags, Geometry, Positions, View, geometry, problem_of
 from hybridlat.model.trees import Booster, Table
 from hybridlat.schema.target import Device
 
@@ -155,7 +142,7 @@ class _Fit:
         # Kernels whose measurement says more than its noise; all where too few do.
         sound = self.trust >= _SOUND
         taken = sound if sound.sum() >= LEAST_ROWS else slice(None)
-        self.tuned = tune_gaussian_process(self.rows[taken], self.values[taken], columns, self.seed)
+        self.tuned = tune_gp(self.rows[taken], self.values[taken], columns, self.seed)
 
     def _shared_out(self, guess: Array) -> Array:
         """Each cell's measured latency, divided among its kernels as ``guess`` and prior say."""
@@ -178,16 +165,17 @@ class _Fit:
                 rows = taken & teachers if (taken & teachers).any() else taken
                 return self.table.grown(rows, values, 100, max_depth=4, eta=0.1)
 
-            kernel_us = self._shared_out(_out_of_fold(self.fold, rough, self.rows))
+            kernel_us = self._shared_out(self._out_of_fold(rough, self.table))
         return kernel_us
 
     def model(self, for_cells: bool) -> CellModel:
         """Fit the parts, out of fold for their shares and the intervals, then on all rows."""
-        cells, config, fold, table = self.cells, self.config, self.fold, self.table
-        rows, every, smooths = table.rows, np.ones(len(fold), bool), self.smooths
-        smooth = _out_of_fold(fold, self._gp_mean, rows) if smooths else np.zeros(len(rows))
-        table = table.with_last(smooth) if smooths else table
-        boosted = _out_of_fold(fold, lambda taken: self._boosted(table, taken), table.rows)
+        cells, config, table, smooths = self.cells, self.config, self.table, self.smooths
+        every, smooth = np.ones(len(self.rows), bool), np.zeros(len(self.rows))
+        if smooths:
+            smooth = self._out_of_fold(self._gp_mean, table)
+            table = table.with_last(smooth)
+        boosted = self._out_of_fold(partial(self._boosted, table), table)
         candidates = np.stack([smooth, boosted], axis=1)
         share = _best_share(candidates, self.values, self.trust) if smooths else 0.0
         # Kernels and cells as they are predicted out of fold.
@@ -226,6 +214,14 @@ class _Fit:
             },
         )
 
+    def _out_of_fold(self, fitted: Callable[[Flags], Any], table: Table) -> Array:
+        """What is predicted of every row by what is ``fitted`` to the rows of the other folds."""
+        result = np.zeros(len(self.fold))
+        for k in range(_FOLDS):
+            mine = self.fold == k
+            result[mine] = fitted(~mine).predict(table.rows[mine])
+        return result
+
     def _gp_mean(self, taken: Flags) -> GaussianProcessMean:
         data = (self.rows[taken], self.values[taken], self.weights[taken])
         return fit_gp_mean(*data, self.tuned, self.seed)
@@ -251,19 +247,11 @@ class _Fit:
             shape = {"max_depth": 4 if taken.sum() > 2000 else 3, "eta": 0.06}
             return table.grown(taken, values, 80, **shape, min_child_weight=10)
 
-        errors = _out_of_fold(self.fold, fitted, table.rows)
+        errors = self._out_of_fold(fitted, table)
         expected = np.maximum(np.exp(errors) - 0.01, 0.002)
         of_cells = cell_sums(self.cells, kernel_us, expected)[1]
         quantile = conformal_quantile(error / of_cells, self.config.confidence)
         return fitted(np.ones(len(values), bool)), quantile, of_cells
-
-
-def _out_of_fold(fold: Positions, fitted: Callable[[Flags], Any], rows: Float32) -> Array:
-    """What is predicted of every row by what is ``fitted`` to the rows of the other folds."""
-    result = np.zeros(len(rows))
-    for k in range(_FOLDS):
-        result[fold == k] = fitted(fold != k).predict(rows[fold == k])
-    return result
 
 
 def _relative_error(log_error: Array, trust: Array | float = 1.0) -> float:

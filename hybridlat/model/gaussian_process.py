@@ -119,9 +119,7 @@ def _choose(count: int, most: int, seed: int) -> Positions:
     return np.sort(np.random.default_rng(seed).permutation(count)[:most])
 
 
-def tune_gaussian_process(
-    rows: Float32, values: Array, columns: Sequence[int], seed: int
-) -> TunedProcess:
+def tune_gp(rows: Float32, values: Array, columns: Sequence[int], seed: int) -> TunedProcess:
     """A mean of 0 on length scales by marginal likelihood on some of the rows, and the noise.
 
     Length scales are of columns of unit spread, the noise is over the signal's variance.
