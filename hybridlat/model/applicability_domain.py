@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from hybridlat.graph.operators import KINDS
 from hybridlat.graph.work import LIBM
 from hybridlat.model.gaussian_process import CHUNK, squared_distances
-from hybridlat.model.geometry import COLUMN, Array, Flags, Float32, Geometry, Positions
+from hybridlat.model.geometry import Array, Flags, Float32, Geometry, Positions
 
-SHAPE: tuple[tuple[str, float], ...] = (
-    ("batch", 1.0), ("c_in", 1.0), ("c_out", 1.0), ("h_in", 1.0), ("w_in", 1.0), ("k_h", 2.0),
-    ("k_w", 2.0), ("stride", 2.0), ("dilation", 2.0), ("groups", 1.0),
-)  # fmt: skip
+SHAPE = {
+    "batch": 1.0, "c_in": 1.0, "c_out": 1.0, "h_in": 1.0, "w_in": 1.0, "k_h": 2.0, "k_w": 2.0,
+    "stride": 2.0, "dilation": 2.0, "groups": 1.0,
+}  # fmt: skip
 """The shape of a kernel as a point: log2 of these columns times a weight. One unit is an octave of
 channels or size; half an octave of taps or stride counts as much."""
 _FAR = 64.0  # octaves between kernels of different operators: never neighbours
@@ -32,9 +32,7 @@ RANGED: tuple[str, ...] = (
 
 def shape_points(geometry: Geometry, codes: Positions) -> Float32:
     """Kernels as points: octaves of their shape, and their operator far from any other."""
-    taken = geometry.values[:, [COLUMN[name] for name, _ in SHAPE]]
-    weights = np.array([weight for _, weight in SHAPE])
-    octaves = np.log2(np.maximum(taken, 1)) * weights
+    octaves = np.log2(np.maximum(geometry.columns(SHAPE), 1)) * [*SHAPE.values()]
     return np.column_stack([octaves, codes * _FAR]).astype(np.float32, order="C")
 
 
@@ -61,18 +59,15 @@ def odd_forms(geometry: Geometry) -> Flags:
     channel, and operands that are repeated along outer axes.
     """
     kind, groups, inputs, run, made = map(geometry.column, ("kind", "groups", "inputs", "run", "m"))
+    c_in, c_out, rank, dilation = map(geometry.column, ("c_in", "c_out", "rank", "dilation"))
     windows = (kind == KINDS["conv"]) | (kind == KINDS["pool"])
-    depthwise = (kind == KINDS["conv"]) & (groups > 1) & (groups == geometry.column("c_in"))
-    several = geometry.column("c_out") > geometry.column("c_in")
+    depthwise = (kind == KINDS["conv"]) & (groups > 1) & (groups == c_in)
     read_bytes = geometry.column("in_bytes") + geometry.column("weight_bytes")
     small = read_bytes / np.maximum(geometry.column("item_bytes"), 1.0) - made
     repeated = (kind == KINDS["pointwise"]) & (inputs == 2) & (small == run) & (run > 1)
     repeated &= (run < made) & (small * run != made)
-    return np.asarray(
-        (windows & (geometry.column("rank") != 4))
-        | (depthwise & (several | (geometry.column("dilation") > 1)))
-        | repeated
-    )
+    odd_depthwise = depthwise & ((c_out > c_in) | (dilation > 1))
+    return np.asarray((windows & (rank != 4)) | odd_depthwise | repeated)
 
 
 def error_without_training(geometry: Geometry) -> tuple[Array, Array]:
@@ -87,7 +82,7 @@ def error_without_training(geometry: Geometry) -> tuple[Array, Array]:
 
 def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
     """For every kernel the number of the bin it takes in each triple of ``COMBINED``."""
-    taken = np.log2(np.maximum(geometry.values[:, [COLUMN[name] for name in COMBINED]], 1))
+    taken = np.log2(np.maximum(geometry.columns(COMBINED), 1))
     bins = np.minimum(np.floor(2 * taken + 0.5), _BINS - 1).astype(np.int64).T
     first, second, third = (bins[list(column)] for column in zip(*TRIPLES, strict=True))
     number = np.arange(len(TRIPLES))[:, None]
@@ -130,20 +125,17 @@ class ApplicabilityDomain:
         known = np.maximum(codes, 0)
         return np.asarray(odd_forms(geometry) & ~self._seen[COMBINATIONS + known], bool)
 
-    def score(
-        self, geometry: Geometry, codes: Positions, chunk: int = CHUNK
-    ) -> tuple[Array, Array]:
+    def score(self, kernels: Geometry, codes: Positions, chunk: int = CHUNK) -> tuple[Array, Array]:
         """Distance over radius plus weights of unmet triples, and the distance in octaves."""
-        distance = np.empty(len(codes))
-        points = shape_points(geometry, codes)
+        distance, points = np.empty(len(codes)), shape_points(kernels, codes)
         for start in range(0, len(points), chunk):
             part = slice(start, start + chunk)
             distance[part] = np.sqrt(squared_distances(points[part], self.prototypes).min(axis=1))
-        return distance / self.radius + self.weights @ self.unseen_triples(geometry), distance
+        return distance / self.radius + self.weights @ self.unseen_triples(kernels), distance
 
     def _beyond(self, geometry: Geometry, codes: Positions) -> Array:
         """Octaves of each kernel beyond the training range of each column, negative within it."""
-        values = np.maximum(geometry.values[:, [COLUMN[name] for name in RANGED]], 1)
+        values = np.maximum(geometry.columns(RANGED), 1)
         known = np.maximum(codes, 0)
         low, high = np.maximum(self.low[known], 1), np.maximum(self.high[known], 1)
         return np.asarray(np.log2(np.maximum(values / high, low / values)), np.float64)
@@ -187,7 +179,7 @@ def fit_domain(geometry: Geometry, codes: Positions, ops: int, seed: int) -> App
     are held against the ground of the other. A triple of sizes that those hardly ever miss is
     telling when it is missed: its weight is the negative logarithm of how often that happens.
     """
-    values = geometry.values[:, [COLUMN[name] for name in RANGED]]
+    values = geometry.columns(RANGED)
     low = np.array([values[codes == code].min(axis=0) for code in range(ops)])
     high = np.array([values[codes == code].max(axis=0) for code in range(ops)])
     points, triples = shape_points(geometry, codes), combinations_of(geometry)

@@ -62,10 +62,9 @@ class GaussianProcessMean:
     def predict(self, rows: Float32, chunk: int = CHUNK) -> Array:
         """The mean at each row; with a ``chunk`` of 1 no bit of it hangs on the other rows."""
         result = np.full(len(rows), self.level)
-        if len(self.points):
-            for start in range(0, len(rows), chunk):
-                part = slice(start, start + chunk)
-                result[part] += matern(self.scaled(rows[part]), self.points) @ self.weights
+        for start in range(0, len(rows), chunk):
+            part = slice(start, start + chunk)
+            result[part] += matern(self.scaled(rows[part]), self.points) @ self.weights
         return result
 
 

@@ -6,7 +6,7 @@ A signature is scanned once and remembered; building Networks would take ten tim
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -59,6 +59,9 @@ class Geometry:
 
     def column(self, name: str) -> Array:
         return self.values[:, COLUMN[name]]
+
+    def columns(self, names: Iterable[str]) -> Array:
+        return self.values[:, [COLUMN[name] for name in names]]
 
     def rows_of(self, cells: Positions) -> Positions:
         """The rows of some of the cells, in the order given (no cell twice)."""

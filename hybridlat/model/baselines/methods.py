@@ -13,16 +13,13 @@ from hybridlat.model.baselines import Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import FitConfig, check_installed, fit_model
-from hybridlat.model.geometry import COLUMN, TILES, Array, Positions, View
+from hybridlat.model.geometry import TILES, Array, Positions, View
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
-_PLAIN = [
-    COLUMN[name]
-    for name in (
-        "batch", "c_in", "h_in", "w_in", "c_out", "k_h", "stride", "groups", "has_add",
-        "activation", "flop", "in_bytes", "weight_bytes", "out_bytes",
-    )
-]  # fmt: skip
+_PLAIN = (
+    "batch", "c_in", "h_in", "w_in", "c_out", "k_h", "stride", "groups", "has_add", "activation",
+    "flop", "in_bytes", "weight_bytes", "out_bytes",
+)  # fmt: skip
 
 
 class LookupOnly(Baseline):
@@ -192,7 +189,7 @@ class KernelForest(Baseline):
                 mine = sums.kernels.codes([kind]) == 0
                 if mine.sum() >= least_rows:
                     forest = RandomForestRegressor(trees, random_state=self.seed, **shape)
-                    rows = sums.kernels.values[mine][:, _PLAIN]
+                    rows = sums.kernels.columns(_PLAIN)[mine]
                     self._forests[kind] = forest.fit(rows, part[mine])
 
     def _start(self, sums: Sums) -> Array:
@@ -204,7 +201,7 @@ class KernelForest(Baseline):
         for kind in kernels.met_ops():
             if kind in self._forests:
                 mine = kernels.codes([kind]) == 0
-                result[mine] = np.exp(self._forests[kind].predict(kernels.values[mine][:, _PLAIN]))
+                result[mine] = np.exp(self._forests[kind].predict(kernels.columns(_PLAIN)[mine]))
         return result
 
     def predict(self, sums: Sums) -> Array:

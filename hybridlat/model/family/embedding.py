@@ -194,18 +194,16 @@ class Embedding:
         self._waves: list[tuple[Float32, Float32]] = []
         for speed in (1.0, hyper.rough_scale):
             waves = _orthogonal(draw, len(DESCRIPTORS) + len(CLASSES), size)
-            over_descriptors = waves[: len(DESCRIPTORS)] * (hyper.lengths * speed)[:, None]
-            over_classes = waves[len(DESCRIPTORS) :] * hyper.class_distance
-            self._waves.append(
-                (over_descriptors.astype(np.float32), over_classes.astype(np.float32))
-            )
+            scales = [*hyper.lengths * speed, *[hyper.class_distance] * len(CLASSES)]
+            scaled = (waves * np.array(scales)[:, None]).astype(np.float32)
+            self._waves.append((scaled[: len(DESCRIPTORS)], scaled[len(DESCRIPTORS) :]))
         # By a draw of their own, so that laws that know no layouts are what they are without.
         layouts = np.random.default_rng([seed, 1]).standard_normal((2, size))
         self._over_layout = (layouts * hyper.layout_distance).astype(np.float32)
 
         # Host and copy are the last classes, their coordinates behind those of kernels.
-        widths = {"smooth": 2 * size, "rough": 2 * size, "class": HOST, "host": 1, "copy": 1}
-        widths["offset"] = 1
+        widths = {"smooth": 2 * size, "rough": 2 * size}
+        widths |= {"class": HOST, "host": 1, "copy": 1, "offset": 1}
         self._parts = PARTS if hyper.by_part > 0 or hyper.parts > 0 else ()
         for part in self._parts:
             widths |= {f"by_{part}": len(CLASSES), part: 1}

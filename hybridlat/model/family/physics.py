@@ -98,9 +98,8 @@ def at_batch(table: KernelTable, factor: float) -> KernelTable:
 def class_of(kernels: Geometry) -> Positions:
     """Index into ``CLASSES`` of every kernel."""
     names = [kernels.ops[int(number)] for number in kernels.column("op")]
-    kinds, groups, c_in = (kernels.column(c) for c in ("kind", "groups", "c_in"))
-    taps = kernels.column("k_h") * kernels.column("k_w")
-    rows = zip(names, kinds, groups, c_in, taps, strict=True)
+    kinds, groups, c_in, k_h, k_w = kernels.columns(("kind", "groups", "c_in", "k_h", "k_w")).T
+    rows = zip(names, kinds, groups, c_in, k_h * k_w, strict=True)
     return np.array([CLASSES.index(_class(*row)) for row in rows], np.intp)
 
 
