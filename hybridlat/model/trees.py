@@ -14,13 +14,12 @@ import logging
 import runpy
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError, UnavailableError
-from hybridlat.model.geometry import Array, Float32, Positions
+from hybridlat.model.geometry import Array, Flags, Float32, Positions
 
 _log = logging.getLogger(__name__)
 _SUM_OF_LEAVES = 1  # without the objective's transformation
@@ -122,11 +121,11 @@ def _served(grown: Any) -> Booster:
 
 
 class Table:
-    """Rows with their weights: a choice of them is sorted into bins once, and grows trees once."""
+    """Rows with their weights; a choice of them is sorted into bins once."""
 
     def __init__(self, rows: Float32, weights: Array, seed: int) -> None:
         self.rows, self._weights, self._seed = rows, weights, seed
-        self._made: dict[object, Any] = {}  # rows in bins, and trees
+        self._binned: dict[bytes, Any] = {}
 
     def with_last(self, column: Array) -> Table:
         """The same rows with other numbers in the last column."""
@@ -134,23 +133,20 @@ class Table:
         rows[:, -1] = column
         return Table(rows, self._weights, self._seed)
 
-    def grown(self, taken: NDArray[Any], values: Array, trees: int, **shape: object) -> Booster:
+    def grown(self, taken: Flags, values: Array, trees: int, **shape: object) -> Booster:
         """So many trees by gradient boosting on the rows ``taken``, of XGBoost's parameters."""
         import xgboost
 
-        made, rows = self._made, taken.tobytes()
-        key = (rows, values.tobytes(), trees, *shape.items())
-        if key not in made:
-            if rows not in made:
-                made[rows] = xgboost.DMatrix(self.rows[taken], weight=self._weights[taken])
-            made[rows].set_label(values[taken])
-            parameters = {**_COMMON, "seed": self._seed, **shape}
-            made[key] = _served(xgboost.train(parameters, made[rows], trees))
-        return cast(Booster, made[key])
+        if (key := taken.tobytes()) not in self._binned:
+            weights = self._weights[taken]
+            self._binned[key] = xgboost.DMatrix(self.rows[taken], weight=weights)
+        self._binned[key].set_label(values[taken])
+        parameters = {**_COMMON, "seed": self._seed, **shape}
+        return _served(xgboost.train(parameters, self._binned[key], trees))
 
 
 def grown_on_sums(
-    rows: Float32, base: Array, owner: Positions, beside: NDArray[Any], logs: Array, seed: int
+    rows: Float32, base: Array, owner: Positions, beside: Array, logs: Array, seed: int
 ) -> Booster:
     """Trees boosted on sums: rows are parts, their logarithms to ``base`` what the trees answer.
 

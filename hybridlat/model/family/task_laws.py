@@ -240,7 +240,7 @@ def _fit(observations: Sequence[Observation]) -> TaskTrees:
     uses_us = np.concatenate([c * (x @ factors) for c, x in zip(counts, columns, strict=True)])
     owner = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
     is_kernel = np.concatenate([one.kernels.classes < HOST for one in observations])
-    rest_us = np.bincount(owner, np.where(is_kernel, 0.0, uses_us))
+    rest_us = np.bincount(owner, np.where(is_kernel, 0.0, uses_us)).astype(np.float64)
     inputs = np.vstack([_inputs(one.kernels) for one in observations])[is_kernel]
     owner = owner[is_kernel]
     law = grown_on_sums(inputs, uses_us[is_kernel], owner, rest_us, log_us, seed=0)
