@@ -83,7 +83,9 @@ _AS_THEY_ARE = (
     "kind", "k_h", "k_w", "stride", "dilation", "pad", "activation", "has_add", "has_bias",
     "inputs", "rank", "context", "variant",
 )  # fmt: skip
-_FORMULAS: list[tuple[str, str, Formula]] = [
+FEATURES: list[tuple[str, str, Formula]] = [
+    *((f"log2_{name}", f"log2 of {name}", _size(name)) for name in _SIZES),
+    *((name, "as in geometry.COLUMNS", attrgetter(name)) for name in _AS_THEY_ARE),
     ("log2_weight_size", "log2 bytes of weights at the target's precision",
      lambda v: _log2(np.maximum(v.moved_weight_bytes, 1.0))),
     ("log2_activation_size", "log2 bytes read and written at the target's precision",
@@ -121,11 +123,6 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
     ("log2_row_to_first_cache", "log2 of the input rows under one row of taps over the first cache",
      _row_to_first_cache),
     ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", winograd),
-]  # fmt: skip
-FEATURES: list[tuple[str, str, Formula]] = [
-    *((f"log2_{name}", f"log2 of {name}", _size(name)) for name in _SIZES),
-    *((name, "as in geometry.COLUMNS", attrgetter(name)) for name in _AS_THEY_ARE),
-    *_FORMULAS,
     *(row for tile in TILES for row in _of_tile(tile)),
     ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",
      lambda v: _log2(

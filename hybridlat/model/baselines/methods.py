@@ -15,7 +15,7 @@ from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import FitConfig, check_installed, fit_model
 from hybridlat.model.geometry import TILES, Array, Positions, View
 
-_EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
+_EFFICIENCIES = np.geomspace(0.02, 1.0, 18).tolist()
 _PLAIN = (
     "batch", "c_in", "h_in", "w_in", "c_out", "k_h", "stride", "groups", "has_add", "activation",
     "flop", "in_bytes", "weight_bytes", "out_bytes",
@@ -119,20 +119,17 @@ class Roofline(Line):
 
     def fit(self, problem: Problem) -> None:
         known = problem.usable()
-        best = np.inf
-        for efficiency in (1.0,) if known.sums.whole else _EFFICIENCIES:
-            columns = self._at(known.sums, efficiency)
-            line = _relative_line(columns, known.latencies_us)
-            error = float(np.mean((columns @ line / known.latencies_us - 1) ** 2))
-            if error < best:
-                best, self._efficiency, self._line = error, float(efficiency), line
+
+        def error(efficiency: float) -> float:
+            self._efficiency = efficiency
+            Line.fit(self, known)
+            return float(np.mean((self.predict(known.sums) / known.latencies_us - 1) ** 2))
+
+        error(min((1.0,) if known.sums.whole else _EFFICIENCIES, key=error))
 
     def _columns(self, sums: Sums) -> Array:
-        return self._at(sums, self._efficiency)
-
-    def _at(self, sums: Sums, efficiency: float) -> Array:
         view = sums.view(self.device, self.precision)
-        bound = np.maximum(view.compute_us / efficiency, view.memory_us)
+        bound = np.maximum(view.compute_us / self._efficiency, view.memory_us)
         return _stacked(sums, sums.total(bound))
 
 

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,10 +40,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 def copies_of(target: Target, stated: bool | None = None) -> bool:
-    """Whether latencies hold moving inputs and outputs between host and device.
-
-    As a record states, else as is usual for the target's engine.
-    """
+    """Whether latencies hold copies between host and device, as stated or as engines usually do."""
     return target.engine in _COPIES if stated is None else stated
 
 
@@ -59,24 +55,19 @@ def task_of(
     rows those count that the named harness timed, else those that no harness is named of, else the
     most that one harness timed.
     """
-    usual = copies_of(target)
-    engine, precision = target.plain.runtime, target.precision
-    known = zip(tasks, seen, strict=True)
-    likes = [(t, n) for t, n in known if (t.engine, t.precision) == (engine, precision)]
-    for graphs, copies in product((False, True), (usual, not usual)):
-        plain = Task(target.device, engine, precision, "", copies, graphs, "", architecture)
-        own = plain.board, "", copies, graphs
-        ranks = [
-            (t.harness != target.harness, t.harness != "", -rows, t)
-            for t, rows in likes
-            if (t.board, t.layout, t.copies, t.graphs) == own
-        ]
-        if ranks:
-            *_, one = min(ranks)
-            return replace(plain, harness=one.harness, version=one.version)
-    layouts = {t.layout for t in tasks if t.layout}
-    layout = "nchw" if layouts else ""
-    return Task(target.device, engine, precision, layout, usual, architecture=architecture)
+    usual, engine, precision = copies_of(target), target.plain.runtime, target.precision
+    new = Task(target.device, engine, precision, copies=usual, architecture=architecture)
+    own = new.board, engine, precision, ""
+    ranks = [
+        (t.graphs, t.copies != usual, t.harness != target.harness, t.harness != "", -rows, t)
+        for t, rows in zip(tasks, seen, strict=True)
+        if (t.board, t.engine, t.precision, t.layout) == own
+    ]
+    if not ranks:
+        return replace(new, layout="nchw" if any(t.layout for t in tasks) else "")
+    *_, one = min(ranks)
+    timed = replace(new, copies=one.copies, graphs=one.graphs)
+    return replace(timed, harness=one.harness, version=one.version)
 
 
 def folders(family: str) -> list[Path]:
@@ -209,12 +200,6 @@ def save(model: FamilyModel, folder: Path) -> None:
     (folder / _HEAD).write_text(json.dumps(body) + "\n", encoding="utf-8")
 
 
-@cache
-def load(folder: Path) -> FamilyModel:
-    """The family model in a folder, read once a process; StoreError for a damaged one."""
-    return read(folder)
-
-
 def read(folder: Path) -> FamilyModel:
     """What ``save`` wrote; StoreError for what is damaged or of another format."""
     head = FamilyHead.read(folder)
@@ -249,6 +234,10 @@ def read(folder: Path) -> FamilyModel:
             head.calibration,
             head.batches,
         )
+
+
+load = cache(read)
+"""The family model in a folder, read once a process; StoreError for a damaged one."""
 
 
 def unreadable(folder: Path) -> str:
