@@ -123,15 +123,13 @@ class Baseline(abc.ABC):
         """Latency in microseconds of each sum, NaN where the baseline has no answer."""
 
 
-_CLASS_OF = {
+_OWN = {
     "flops_linear": "FlopsLinear", "kernel_forest": "KernelForest",
     "layerwise_learned": "LayerwiseLearned", "layerwise_measured": "LayerwiseMeasured",
     "lookup_only": "LookupOnly", "model_only": "ModelOnly", "per_kind_linear": "PerKindLinear",
     "roofline": "Roofline", "wave_model": "WaveModel",
 }  # fmt: skip
-BASELINES = Plugins(
-    "hybridlat.baselines", {n: f"{__name__}.methods:{c}" for n, c in _CLASS_OF.items()}
-)
+BASELINES = Plugins("hybridlat.baselines", {n: f"{__name__}.methods:{c}" for n, c in _OWN.items()})
 
 
 def names() -> tuple[str, ...]:

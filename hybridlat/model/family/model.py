@@ -122,11 +122,9 @@ class FamilyModel:
         if self.measured is not None:
             before = self.anchors.spreads(equations, tasks).tolist()
         result = []
-        for kernels, (one, kernel_us), sd, prior_sd in zip(
-            networks, laws, sds, before, strict=True
-        ):
-            median_us, least_us = kernels.counts @ kernel_us, kernels.counts @ kernels.least_us
-            about = sd, kernel_us, one.equation, prior_sd
+        for kernels, (one, each_us), sd, prior_sd in zip(networks, laws, sds, before, strict=True):
+            median_us, least_us = kernels.counts @ each_us, kernels.counts @ kernels.least_us
+            about = sd, each_us, one.equation, prior_sd
             result.append(NetworkPrediction(float(median_us), *about, float(least_us)))
         return result
 

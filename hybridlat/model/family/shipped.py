@@ -219,16 +219,15 @@ def read(folder: Path) -> FamilyModel:
             trees[head.tasks[task]] = TaskTrees(laws[i, :-2], ubj, *laws[i, -2:].tolist())
         anchors = arrays.take("anchors", -1, columns).astype(np.float32, order="F")
         size = len(anchors)
-        of_anchors = arrays.take("anchor_task", size, kind="iu", low=0, high=count - 1)
+        places = arrays.take("anchor_task", size, kind="iu", low=0, high=count - 1)
+        of_anchors = tuple(head.tasks[i] for i in places)
         factor = arrays.take("anchor_factor", size, size)
         return FamilyModel(
             embedding,
             head.tasks,
             np.asfortranarray(arrays.take("sums", count, columns)),
             arrays.take("beside", count, columns).astype(np.float32),
-            TaskGP(
-                embedding, anchors, tuple(head.tasks[i] for i in of_anchors), factor, np.zeros(size)
-            ),
+            TaskGP(embedding, anchors, of_anchors, factor, np.zeros(size)),
             np.array(head.seen, np.intp),
             trees,
             head.calibration,

@@ -129,12 +129,9 @@ def _inverse(lower: Array) -> Array:
     half = len(lower) // 2
     if half < 64:
         return np.asarray(np.tril(np.linalg.inv(lower)))
-    result = np.zeros_like(lower)
-    result[:half, :half], result[half:, half:] = map(
-        _inverse, (lower[:half, :half], lower[half:, half:])
-    )
-    result[half:, :half] = -result[half:, half:] @ (lower[half:, :half] @ result[:half, :half])
-    return result
+    first, last = _inverse(lower[:half, :half]), _inverse(lower[half:, half:])
+    below = -last @ (lower[half:, :half] @ first)
+    return np.block([[first, np.zeros_like(below.T)], [below, last]])
 
 
 LARGEST_CORRECTION = 0.15
@@ -180,11 +177,9 @@ class TaskTrees:
         logs = np.where(kernels.classes < HOST, self.booster.predict(_inputs(kernels)), 0.0)
         return float(np.log(kernels.counts @ (each_us * np.exp(logs))))
 
-    def correction(
-        self, kernels: KernelSet, task: Task, log_us: float, spread: float = 0.0
-    ) -> float:
-        """What trees add to ``log_us`` (12), the less the farther ``spread`` is above ``reach``."""
-        nearness = min(1.0, (self.reach / max(spread, 1e-6)) ** _FADING)
+    def correction(self, kernels: KernelSet, task: Task, log_us: float, sd: float = 0.0) -> float:
+        """What trees add to ``log_us`` (12), the less the farther ``sd`` is above ``reach``."""
+        nearness = min(1.0, (self.reach / max(sd, 1e-6)) ** _FADING)
         difference = self.log_us(kernels, task) - log_us
         clipped = float(np.clip(difference, -LARGEST_CORRECTION, LARGEST_CORRECTION))
         return self.weight * nearness * clipped
@@ -234,9 +229,8 @@ def _fit(observations: Sequence[Observation]) -> TaskTrees:
     columns = [_columns(one.kernels, one.task) for one in observations]
     counts = [one.kernels.counts for one in observations]
     sums_us = np.array([c @ each for c, each in zip(counts, columns, strict=True)])
-    factors = _factors(
-        np.maximum(sums_us, 1e-9), log_us, [one.architecture for one in observations]
-    )
+    names = [one.architecture for one in observations]
+    factors = _factors(np.maximum(sums_us, 1e-9), log_us, names)
     uses_us = np.concatenate([c * (x @ factors) for c, x in zip(counts, columns, strict=True)])
     owner = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
     is_kernel = np.concatenate([one.kernels.classes < HOST for one in observations])
