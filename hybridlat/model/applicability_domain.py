@@ -42,6 +42,7 @@ TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
 _BINS = 32
 COMBINATIONS = len(TRIPLES) * _BINS**3
 MOST_OPS = 4096  # whose odd forms in training are numbered behind the combinations
+_PROTOTYPES = 640
 _ENOUGH_ODD = 20  # kernels in odd forms by which training knows those of an operator
 
 LIBM_ERROR, WINDOW_ERROR, PLAIN_ERROR = (3.2, 2.0), (3.2, 4.2), (1.0, 2.0)
@@ -167,9 +168,6 @@ class ApplicabilityDomain:
         if distance > near:
             return f"far from every trained cell: {distance:.1f} octaves, up to {near:.1f} is near"
         return "a combination of sizes that training never met"
-
-
-_PROTOTYPES = 640
 
 
 def fit_domain(geometry: Geometry, codes: Positions, ops: int, seed: int) -> ApplicabilityDomain:

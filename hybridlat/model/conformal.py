@@ -18,6 +18,10 @@ import numpy as np
 from hybridlat.model.family.tasks import Number
 from hybridlat.model.geometry import Array
 
+ELSEWHERE = ""
+"""Stands among the tasks of a calibration for devices that were left out."""
+_FLOOR = 0.05
+_PRIOR_SCORES = 20.0
 USUAL = 0.9  # confidence at which errors are stated, whatever that of the answer is
 
 
@@ -41,12 +45,6 @@ def conformal_quantile(scores: Sequence[float] | Array, confidence: float) -> fl
 def normal_quantile(confidence: float) -> float:
     """Two-sided quantile of the normal distribution: 1.645 at 0.9."""
     return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
-
-
-ELSEWHERE = ""
-"""Stands among the tasks of a calibration for devices that were left out."""
-_FLOOR = 0.05
-_PRIOR_SCORES = 20.0
 
 
 @dataclass(frozen=True)

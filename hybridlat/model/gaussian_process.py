@@ -69,6 +69,16 @@ class GaussianProcessMean:
 
 
 TunedProcess = tuple[GaussianProcessMean, float]  # a mean of 0, and the noise
+SMOOTH: tuple[str, ...] = (
+    "log2_c_in", "log2_c_out", "log2_h_in", "k_h", "stride", "log2_m", "log2_k", "log2_weight_size",
+    "log2_activation_size", "log2_best_wave_time", "log2_wave_time_128x128",
+    "log2_wave_time_64x64", "log2_compute_to_memory", "log2_roofline", "log2_batch", "log2_groups",
+    "kind", "depthwise", "has_add", "activation", "align_c_in", "log2_size_to_last_cache", "prior",
+    "context", "log2_run", "log2_length",
+)  # fmt: skip
+"""Features that the process is smooth in; constant ones drop out of each fit."""
+_TUNING_ROWS = 320
+_POINTS = 448  # inducing points: its cost in the served model
 _START = (1.0, 4.0, 0.05)  # variance, length scales, noise
 _BOUNDS = ((1e-5, 1e5), (0.5, 100.0), (0.03, 1.0))
 """Of the same; less noise than a share of the variance lets single kernel choices bend the mean."""
@@ -99,18 +109,6 @@ def _loss(logs: Array, rows: Array, values: Array) -> tuple[float, Array]:
     of_scales = np.square(points).T @ pairs.sum(axis=1) - each
     of_variance, of_noise = 0.5 * (outer * signal).sum(), 0.5 * noise * np.trace(outer)
     return loss, np.array([of_variance, *of_scales, of_noise])
-
-
-SMOOTH: tuple[str, ...] = (
-    "log2_c_in", "log2_c_out", "log2_h_in", "k_h", "stride", "log2_m", "log2_k", "log2_weight_size",
-    "log2_activation_size", "log2_best_wave_time", "log2_wave_time_128x128",
-    "log2_wave_time_64x64", "log2_compute_to_memory", "log2_roofline", "log2_batch", "log2_groups",
-    "kind", "depthwise", "has_add", "activation", "align_c_in", "log2_size_to_last_cache", "prior",
-    "context", "log2_run", "log2_length",
-)  # fmt: skip
-"""Features that the process is smooth in; constant ones drop out of each fit."""
-_TUNING_ROWS = 320
-_POINTS = 448  # inducing points: its cost in the served model
 
 
 def _choose(count: int, most: int, seed: int) -> Positions:

@@ -22,6 +22,12 @@ Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 Positions = NDArray[np.intp]
 Flags = NDArray[np.bool_]
+TILES = ((32, 32), (64, 32), (64, 64), (128, 64), (128, 128), (256, 128))
+"""Output tiles (rows, columns) that GEMM and convolution kernels of GPUs are commonly built for."""
+PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
+_FLOOR_US = 1e-3
+_CACHE_SPEED = 4.0
+"""How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
 COLUMNS: tuple[str, ...] = (
     "op", "kind", "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "w_out", "k_h", "k_w",
     "stride", "dilation", "groups", "pad", "m", "n", "k", "flop", "in_bytes", "weight_bytes",
@@ -41,6 +47,8 @@ network holds (``CONTEXTS``). Sizes in elements, ``*_bytes`` in bytes of the fil
 CONTEXTS = {"": 0.0, "medium": 1.0, "small": 2.0}
 """Number of each context: the fewer weights a network holds, the warmer are the caches."""
 COLUMN = {name: i for i, name in enumerate(COLUMNS)}
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What scanning raises for a text that no signature is: of an unknown type, cut off, altered."""
 _op_numbers: dict[str, int] = {}
 """Operators in the order in which they were met: rows that are remembered are numbered by it."""
 
@@ -122,10 +130,6 @@ def problem_of(text: str) -> str:
     return ""
 
 
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What scanning raises for a text that no signature is: of an unknown type, cut off, altered."""
-
-
 def scan(text: str) -> list[tuple[float, ...]]:
     """One row of ``COLUMNS`` per node of a signature text; ``_DAMAGE`` for what is none."""
     tensors: dict[str, Tensor | None] = {"-": None, "": None}
@@ -158,14 +162,6 @@ def _row(
     """A row of ``COLUMNS`` but for the last; new cells are made of kernels that others hold too."""
     op, numbers = kernel_row(op, read, made, attributes_of(attributes))
     return (_op_numbers.setdefault(op, len(_op_numbers)), *numbers)
-
-
-TILES = ((32, 32), (64, 32), (64, 64), (128, 64), (128, 128), (256, 128))
-"""Output tiles (rows, columns) that GEMM and convolution kernels of GPUs are commonly built for."""
-PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
-_FLOOR_US = 1e-3
-_CACHE_SPEED = 4.0
-"""How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
 
 
 def start_us(device: Device) -> float:

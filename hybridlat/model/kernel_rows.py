@@ -18,6 +18,9 @@ from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shap
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
 Operands = Sequence[Tensor | None]
 FLOP = 17  # its place in a row
+CHANNELS_LAST = 4
+"""What a ``variant`` holds beside its mode where channels are innermost."""
+_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
 @lru_cache(maxsize=65536)
@@ -28,11 +31,6 @@ def tensor_of(text: str, weight: bool) -> Tensor:
     if shape and min(shape) < 0:
         raise ValueError(f"a size of {text!r} is negative")
     return shape, math.prod(shape), ITEM_BYTES[dtype], weight
-
-
-CHANNELS_LAST = 4
-"""What a ``variant`` holds beside its mode where channels are innermost."""
-_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
 class KernelAttributes:

@@ -22,6 +22,10 @@ from hybridlat.errors import StoreError, UnavailableError
 from hybridlat.model.geometry import Array, Flags, Float32, Positions
 
 _log = logging.getLogger(__name__)
+_COMMON: dict[str, object] = {
+    "subsample": 0.7, "colsample_bynode": 0.3, "base_score": 0.0, "nthread": 1,
+    "tree_method": "hist",
+}  # fmt: skip
 _SUM_OF_LEAVES = 1  # without the objective's transformation
 _CONFIG = json.dumps({
     "type": _SUM_OF_LEAVES, "training": False, "iteration_begin": 0, "iteration_end": 0,
@@ -108,12 +112,6 @@ class Booster:
         code = predict(self._handle, interface, _CONFIG, None, *answers)
         _check(code, "the boosted trees cannot be evaluated")
         return np.ctypeslib.as_array(result, (len(rows),)).astype(np.float64)
-
-
-_COMMON: dict[str, object] = {
-    "subsample": 0.7, "colsample_bynode": 0.3, "base_score": 0.0, "nthread": 1,
-    "tree_method": "hist",
-}  # fmt: skip
 
 
 def _served(grown: Any) -> Booster:

@@ -16,6 +16,7 @@ from hybridlat.model.fit import FitConfig, check_installed, fit_model
 from hybridlat.model.geometry import TILES, Array, Positions, View
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18).tolist()
+_ROUNDS, _WAVE_CLASSES, _DESCENTS = 6, 6, 2000  # of the wave model
 _PLAIN = (
     "batch", "c_in", "h_in", "w_in", "c_out", "k_h", "stride", "groups", "has_add", "activation",
     "flop", "in_bytes", "weight_bytes", "out_bytes",
@@ -210,11 +211,6 @@ class LayerwiseLearned(KernelForest):
 
     name: ClassVar[str] = "layerwise_learned"
     units: ClassVar[tuple[Unit, ...]] = ("layer", "layered network")
-
-
-_ROUNDS = 6
-_WAVE_CLASSES = 6
-_DESCENTS = 2000
 
 
 class WaveModel(Baseline):

@@ -20,6 +20,8 @@ from hybridlat.model.geometry import Array, Float32, Positions, View
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import Device
 
+_FROM = re.compile(r"(torchvision__|(np|pd|sg|wb|mlperf|caffe)_)?")
+"""How tables of networks mark from where a file was exported: ``np_resnet50`` is a ResNet-50."""
 _NOTHING_US = 1e-3
 HOST_ROW = -2  # of a KernelSet
 STARTS_EACH_GROUP = ("paddle-tensorrt-2020", "paddle-tensorrt-2021")
@@ -175,10 +177,6 @@ class TaskNetwork(NamedTuple):
         shares[HOST_ROW] = 1 - device_share**power
         equation = shares.astype(np.float32) @ self.points
         return LinearNetwork(float(np.log(whole_us)), shares, equation, uses_us)
-
-
-_FROM = re.compile(r"(torchvision__|(np|pd|sg|wb|mlperf|caffe)_)?")
-"""How tables of networks mark from where a file was exported: ``np_resnet50`` is a ResNet-50."""
 
 
 def architecture_of(network: str) -> str:

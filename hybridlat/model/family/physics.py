@@ -127,6 +127,10 @@ def _class(name: str, kind: float, groups: float, c_in: float, taps: float) -> s
 
 PARTS: tuple[str, ...] = ("compute", "memory", "launch")
 """The columns of ``parts_us``."""
+_MOST_OF_PEAK = 0.9
+_WINOGRAD = 2.25
+"""Multiplications of a 3x3 kernel over those of Winograd's way, two by two outputs at a time.
+Tensor cores do not take it; in FP32 a V100 runs VGG at 1.4 of its peak."""
 _LAUNCH_US = 4.0
 _LAUNCH_OF_SHEET = 2.8  # a launch into a busy stream, beside the enqueued ones of a data sheet
 _DEPTHWISE_SLOWDOWN = 4.0
@@ -201,12 +205,6 @@ def power_slowdown(
         return 1.0
     energy_us = compute_us / sustained_share + _MEMORY_POWER * memory_us
     return max(1.0, (energy_us - memory_us - other_us) / compute_us)
-
-
-_MOST_OF_PEAK = 0.9
-_WINOGRAD = 2.25
-"""Multiplications of a 3x3 kernel over those of Winograd's way, two by two outputs at a time.
-Tensor cores do not take it; in FP32 a V100 runs VGG at 1.4 of its peak."""
 
 
 def least_us(v: View) -> Array:

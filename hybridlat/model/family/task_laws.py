@@ -24,6 +24,23 @@ from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import Array, Float32
 from hybridlat.model.trees import Booster, grown_on_sums
 
+LARGEST_CORRECTION = 0.15
+"""The clip of (12), of ln(latency)."""
+LEAST = 20
+"""Networks of a task that has trees of its own."""
+_DENSE = ("conv 1x1", "conv kxk", "conv transposed", "matmul")
+_OTHERS = 3
+_KIND = np.array([0 if name in _DENSE else _OTHERS for name in CLASSES])
+_KIND[[CLASSES.index("conv grouped"), CLASSES.index("conv depthwise")]] = 1, 2
+WIDTHS = np.array([2.0, 2.0] + [0.5] * 8)
+"""Prior standard deviations of the factors' logarithms: host, copy, then compute of the four kinds,
+memory and launch of those that compute and of others."""
+_NOISE = 0.1
+_STEPS = 20
+_FOLDS = 3
+_OUT_OF_LINE = 0.15
+_FADING = 4
+_DOUBT = 3e-4  # squared log-error of a row below which two laws are taken for one
 _LEAST_VARIANCE = 1e-6
 
 
@@ -132,25 +149,6 @@ def _inverse(lower: Array) -> Array:
     first, last = _inverse(lower[:half, :half]), _inverse(lower[half:, half:])
     below = -last @ (lower[half:, :half] @ first)
     return np.block([[first, np.zeros_like(below.T)], [below, last]])
-
-
-LARGEST_CORRECTION = 0.15
-"""The clip of (12), of ln(latency)."""
-LEAST = 20
-"""Networks of a task that has trees of its own."""
-_DENSE = ("conv 1x1", "conv kxk", "conv transposed", "matmul")
-_OTHERS = 3
-_KIND = np.array([0 if name in _DENSE else _OTHERS for name in CLASSES])
-_KIND[[CLASSES.index("conv grouped"), CLASSES.index("conv depthwise")]] = 1, 2
-WIDTHS = np.array([2.0, 2.0] + [0.5] * 8)
-"""Prior standard deviations of the factors' logarithms: host, copy, then compute of the four kinds,
-memory and launch of those that compute and of others."""
-_NOISE = 0.1
-_STEPS = 20
-_FOLDS = 3
-_OUT_OF_LINE = 0.15
-_FADING = 4
-_DOUBT = 3e-4  # squared log-error of a row below which two laws are taken for one
 
 
 @dataclass(frozen=True)
