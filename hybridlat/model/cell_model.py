@@ -129,12 +129,10 @@ class CellModel:
     def _predictions(
         self, cells: Geometry, kernel_us: Array, expected: Array, strange: Array
     ) -> Predictions:
-        """Cells from their kernels: latency, error to be expected, and novelty of each.
-
-        What kernels without training may take beyond what is predicted widens their cell by as
-        much: half of a cell may be known well, whatever is said of the other half.
-        """
+        """Cells from their kernels: latency, error to be expected, and novelty of each."""
         latency, spread = cell_sums(cells, kernel_us, expected)
+        # What kernels without training may take beyond what is predicted widens their cell by as
+        # much: half of a cell may be known well, whatever is said of the other half.
         unknown = np.isinf(strange)
         most = np.exp(self.quantile * expected) * UNKNOWN_FACTOR
         beyond = np.bincount(cells.cell, np.where(unknown, most - 1, 0) * kernel_us, cells.cells)

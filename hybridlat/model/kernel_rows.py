@@ -98,10 +98,7 @@ class Part(NamedTuple):
 
 
 def _parts(read: Operands, wires: object) -> tuple[list[Part], float]:
-    """The operators of a kernel that says how they hang together, views among them.
-
-    Beside them the bytes of the inputs that it does not touch: it reads a part of them in place.
-    """
+    """The operators of a kernel that says how they hang together, and the bytes that it skips."""
     *lines, results = [json.loads(wire) for wire in wires] if isinstance(wires, list) else [[]]
     uses = [*(name for line in lines for name in line[2]), *results]
     known: dict[str, Tensor | None] = {f"i{place}": tensor for place, tensor in enumerate(read)}
@@ -117,7 +114,7 @@ def _parts(read: Operands, wires: object) -> tuple[list[Part], float]:
         known.update(made)
         parts.append(Part(op, seen, tuple(made.values()), KernelAttributes(attributes)))
         whole = seen[0] if op in ("Split", "Slice") and inputs[0].startswith("i") else None
-        if whole is not None and uses.count(inputs[0]) == 1:
+        if whole is not None and uses.count(inputs[0]) == 1:  # a part of it is read in place
             kept = sum(tensor[1] for name, tensor in made.items() if name in uses)
             skipped += (whole[1] - kept) * whole[2]
     return parts, skipped

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import logging
 import runpy
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,10 @@ def _library() -> ctypes.CDLL:
     package = importlib.util.find_spec("xgboost")
     for folder in (package.submodule_search_locations or ()) if package else ():
         for path in _candidates(Path(folder)):
-            try:
+            with suppress(OSError):
                 library = ctypes.CDLL(path)
-            except OSError:
-                continue
-            library.XGBGetLastError.restype = ctypes.c_char_p
-            return library
+                library.XGBGetLastError.restype = ctypes.c_char_p
+                return library
     raise UnavailableError(
         "predicting with boosted trees needs the library of the package 'xgboost', which is not "
         "here or cannot be loaded: install it with `pip install xgboost-cpu` (or `xgboost`)"

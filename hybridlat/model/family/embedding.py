@@ -281,9 +281,7 @@ class Embedding:
 
 def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array:
     """Columns distributed like standard normal vectors, orthogonal in blocks of ``dimensions``."""
-    blocks = []
-    for _ in range(-(-count // dimensions)):
-        directions, _ = np.linalg.qr(draw.standard_normal((dimensions, dimensions)))
-        lengths = np.sqrt((draw.standard_normal((dimensions, dimensions)) ** 2).sum(axis=0))
-        blocks.append(directions * lengths)
-    return np.hstack(blocks)[:, :count]
+    drawn = draw.standard_normal((-(-count // dimensions), 2, dimensions, dimensions))
+    directions, _ = np.linalg.qr(drawn[:, 0])
+    lengths = np.sqrt((drawn[:, 1] ** 2).sum(axis=1, keepdims=True))
+    return np.hstack([*directions * lengths])[:, :count]

@@ -191,10 +191,7 @@ class FamilyModel:
     def _laws(
         self, rows: Sequence[TaskNetwork], means: _Coefficients, moves: _Coefficients | None = None
     ) -> list[tuple[LinearNetwork, Array]]:
-        """Networks by the coefficients, and one use of each row of kernels.
-
-        With what trees (12) and the order of batches (15) add, none below what the device allows.
-        """
+        """Networks by the coefficients, and what kernels take with trees (12), in order (15)."""
         result = []
         for row in rows:
             kernels, (linear, added) = row.kernels, self._corrected(row, means, moves)
@@ -213,10 +210,7 @@ class FamilyModel:
     def _corrected(
         self, row: TaskNetwork, means: _Coefficients, moves: _Coefficients | None
     ) -> tuple[LinearNetwork, float]:
-        """A network by the coefficients, and what its task's trees add to ln(latency) (12).
-
-        ``moves`` are what measured networks add to the ``means``; trees know nothing of them.
-        """
+        """A network by the coefficients; and what trees, which know no ``moves``, add (12)."""
         task, mean, added = row.task, means[row.task], 0.0
         hyper, first = self.embedding.hyper, self.own_task(task)
         linear = row.linearise((row.points @ mean).astype(np.float64), hyper)
