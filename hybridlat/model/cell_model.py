@@ -67,12 +67,10 @@ class CellModel:
     prior: CellModel | None = None
     prior_line: tuple[float, float] = (0.0, 0.0)
     card: dict[str, object] = field(default_factory=dict)
-    _cells: dict[str, CellPrediction] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _kernels: dict[bytes, tuple[float, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+
+    def __post_init__(self) -> None:
+        self._cells: dict[str, CellPrediction] = {}
+        self._kernels: dict[bytes, tuple[float, ...]] = {}
 
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         """One prediction per signature text, in order; never raises for a strange cell."""

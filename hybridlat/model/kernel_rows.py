@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -270,10 +271,8 @@ def _stretches(
         return math.prod(shape[axis + 1 :]), shape[axis]
     if kind == KINDS["move"]:
         if a.order and len(a.order) == len(shape):
-            kept = len(shape)
-            while kept and a.order[kept - 1] == kept - 1:
-                kept -= 1
-            return math.prod(shape[kept:]), 1
+            moved = [axis for axis, place in enumerate(a.order) if axis != place]
+            return math.prod(shape[max(moved, default=-1) + 1 :]), 1
         if a.axis is not None and shape and -len(shape) <= a.axis < len(shape):
             return math.prod(shape[a.axis % len(shape) :]), 1
     return shape[-1] if shape else 1, 1
@@ -281,15 +280,10 @@ def _stretches(
 
 def _broadcast_run(present: Sequence[Tensor], main: Tensor) -> int:
     """Elements from the end over which the inputs either all advance or some stand still."""
-    rank = len(main[0])
+    sizes, rank = main[0], len(main[0])
     others = [(1,) * (rank - len(t[0])) + t[0] for t in present if len(t[0]) <= rank]
-    run = 1
-    alike: bool | None = None
-    for axis in range(rank - 1, -1, -1):
-        whole = all(shape[axis] == main[0][axis] for shape in others)
-        if alike is None:
-            alike = whole
-        elif whole != alike and main[0][axis] > 1:
-            break
-        run *= main[0][axis]
-    return run
+    whole = [all(shape[axis] == sizes[axis] for shape in others) for axis in range(rank)]
+    run = itertools.takewhile(
+        lambda axis: whole[axis] == whole[-1] or sizes[axis] <= 1, reversed(range(rank))
+    )
+    return math.prod(sizes[axis] for axis in run)

@@ -145,6 +145,5 @@ def _spread_out(observations: Sequence[Observation], task_of: Positions) -> Posi
     """Every so-many-th observation, tasks by turns, in a fixed order."""
     numbers = range(len(observations))
     order = sorted(numbers, key=lambda i: (observations[i].architecture, int(task_of[i]), i))
-    if len(order) > _MOST_ANCHORS:
-        order = [order[int(i)] for i in np.linspace(0, len(order) - 1, _MOST_ANCHORS)]
-    return np.array(order, np.intp)
+    taken = np.linspace(0, len(order) - 1, min(len(order), _MOST_ANCHORS))
+    return np.array(order, np.intp)[taken.astype(np.intp)]

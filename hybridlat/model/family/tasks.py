@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from hybridlat.model.geometry import Array
+from hybridlat.model.geometry import Array, Flags
 from hybridlat.schema.target import VERSION
 
 _MODE = re.compile(r"-[0-9]+w$|(?<=^tx2)-max-[pq]$")
@@ -112,12 +112,10 @@ class Relations:
             places.append([side.setdefault(task, len(side)) for task in tasks])
         names = {name: name for name in ("precision", "layout", "runtime", "generation")}
         names |= {"device": "board", "engine": "release", "task": "shared"}
-        self.alike = {
-            name: np.equal.outer(
-                *(np.array([getattr(task, named) for task in side], object) for side in sides)
-            )
-            for name, named in names.items()
-        }
+        self.alike = dict[str, Flags]()
+        for name, named in names.items():
+            both = (np.array([getattr(task, named) for task in side], object) for side in sides)
+            self.alike[name] = np.equal.outer(*both)
         self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
         self.pairs = np.ix_(*places)
 
