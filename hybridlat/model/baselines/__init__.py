@@ -139,8 +139,6 @@ def names() -> tuple[str, ...]:
 
 def load(name: str) -> type[Baseline]:
     """The baseline class of that name; InputError names the choices."""
-    try:
-        return cast(type[Baseline], BASELINES.load(name))
-    except KeyError:
-        choices = ", ".join(BASELINES.names())
-        raise InputError(f"{name!r} is not a baseline: choose one of {choices}") from None
+    if name not in BASELINES:
+        raise InputError(f"{name!r} is not a baseline: choose one of {', '.join(names())}")
+    return cast(type[Baseline], BASELINES.load(name))

@@ -112,14 +112,12 @@ def _mode(
     ratios = [np.zeros(len(row.base_us)) for row in rows]
     stated = np.array([one.weight for one in observations])
     equations = np.empty((count, embedding.columns), np.float32)
-    residuals, weights, noise = np.zeros(count), np.ones(count), np.zeros((count, count))
-    gp: TaskGP | None = None
+    residuals, weights = np.zeros(count), np.ones(count)
+    means = dict.fromkeys(tasks, np.zeros(embedding.columns, np.float32))
     for step in range(_STEPS):
-        means = {} if gp is None else gp.coefficients(tasks)
         damping = 1.0 if step == _STEPS - 1 else _DAMPING
         for i, row in enumerate(rows):
-            if means:
-                ratios[i] += damping * (row.points @ means[row.task] - ratios[i])
+            ratios[i] += damping * (row.points @ means[row.task] - ratios[i])
             linear = row.linearise(ratios[i], hyper)
             equations[i], residuals[i] = linear.equation, linear.residual(log_us[i], ratios[i])
         shared = shared_noise(observations, hyper, embedding.host_sds(equations))
@@ -127,7 +125,7 @@ def _mode(
         gp = TaskGP.of(embedding, equations, [row.task for row in rows], noise, residuals)
         errors = (noise @ gp.dual) / max(hyper.noise, _LEAST_NOISE)
         weights = (hyper.freedom + 1) / (hyper.freedom + errors**2)
-    assert gp is not None
+        means = gp.coefficients(tasks)
     return gp, residuals, noise, weights
 
 
