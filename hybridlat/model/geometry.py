@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +115,7 @@ def geometry(texts: Sequence[str]) -> Geometry:
 @lru_cache(maxsize=65_536)  # some 100 MB
 def _packed(text: str) -> bytes:
     try:
-        return array("d", chain.from_iterable(scan(text))).tobytes()
+        return b"".join(array("d", row).tobytes() for row in scan(text))
     except _DAMAGE as error:
         raise ValueError(f"a signature that cannot be read: {error}") from error
 
