@@ -69,9 +69,8 @@ class Calibration:
         any has the pool's. With ``prior_spread``, σ before networks were measured (10), such a task
         has the quantile of all learned tasks, but is no wider than before.
         """
-        own = self.by_task.get(task, np.zeros(0))
         factor = conformal_quantile(self.pooled, confidence)
-        if prior_spread is not None and not len(own) and self.by_task:
+        if prior_spread is not None and self.by_task and task not in self.by_task:
             learned = conformal_quantile(np.concatenate(list(self.by_task.values())), confidence)
             widest = factor * np.hypot(prior_spread, self.floor)
             return float(min(learned * np.hypot(spread, self.floor), widest))

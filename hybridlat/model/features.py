@@ -16,7 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, Float32, View, cache_bytes
+from hybridlat.model.geometry import TILES, Array, Float32, View, cache_bytes
 
 Formula = Callable[[View], Array]
 
@@ -34,16 +34,6 @@ def alignment(channels: Array) -> Array:
     whole = np.maximum(channels, 1).astype(np.int64) & 127
     lowest = whole & -whole
     return np.where(lowest == 0, 7.0, np.log2(np.maximum(lowest, 1)))
-
-
-def _filled(sizes: Array, block: int) -> Array:
-    """Share of whole blocks that the sizes use."""
-    return np.asarray(sizes / (block * np.ceil(np.maximum(sizes, 1) / block)), np.float64)
-
-
-def _row_to_first_cache(v: View) -> Array:
-    item = np.where(v.item_bytes == 4.0, PRECISION_BYTES.get(v.precision, 4.0), v.item_bytes)
-    return _log2(np.maximum(v.k_h * v.w_in * v.c_in * item, 1) / cache_bytes(v.device, 0))
 
 
 def winograd(v: View) -> Array:
@@ -111,9 +101,9 @@ FEATURES: list[tuple[str, str, Formula]] = [
      lambda v: 1 - v.c_in * v.c_out
      / np.maximum(np.ceil(v.c_in / 16) * np.ceil(v.c_out / 16) * 256, 1)),
     ("useful_64_c_out", "share of lanes with output channels, in four vectors of 16 (AVX-512)",
-     lambda v: _filled(v.c_out, 64)),
+     lambda v: v.c_out / (64 * np.ceil(np.maximum(v.c_out, 1) / 64))),
     ("useful_6_w_out", "share of output positions in groups of six along a row: a register block",
-     lambda v: _filled(v.w_out, 6)),
+     lambda v: v.w_out / (6 * np.ceil(np.maximum(v.w_out, 1) / 6))),
     ("padding_to_width", "ratio to the output's width: borders are often computed one by one",
      lambda v: np.asarray(v.pad / np.maximum(v.w_out, 1), np.float64)),
     ("log2_weight_to_last_cache", "log2 of a ratio: above 0 weights are read from memory each time",
@@ -121,7 +111,8 @@ FEATURES: list[tuple[str, str, Formula]] = [
     ("log2_size_to_last_cache", "log2 of everything touched over the last cache",
      lambda v: _log2(np.maximum(v.moved_bytes, 1) / cache_bytes(v.device, -1))),
     ("log2_row_to_first_cache", "log2 of the input rows under one row of taps over the first cache",
-     _row_to_first_cache),
+     lambda v: _log2(np.maximum(v.k_h * v.w_in * v.c_in * v.moved_item_bytes, 1)
+                     / cache_bytes(v.device, 0))),
     ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", winograd),
     *(row for tile in TILES for row in _of_tile(tile)),
     ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",

@@ -23,7 +23,6 @@ Positions = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 TILES = ((32, 32), (64, 32), (64, 64), (128, 64), (128, 128), (256, 128))
 """Output tiles (rows, columns) that GEMM and convolution kernels of GPUs are commonly built for."""
-PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
 _FLOOR_US = 1e-3
 _CACHE_SPEED = 4.0
 """How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
@@ -186,7 +185,9 @@ class View:
         self.device, self.precision = device, precision
         self.__dict__.update(zip(COLUMNS, np.ascontiguousarray(values.T), strict=True))
         # The file's FP32 tensors become smaller where the engine runs at lower precision.
-        shrink = np.where(self.item_bytes == 4.0, PRECISION_BYTES.get(precision, 4.0) / 4.0, 1.0)
+        usual_bytes = {"fp16": 2.0, "bf16": 2.0, "int8": 1.0}.get(precision, 4.0)
+        shrink = np.where(self.item_bytes == 4.0, usual_bytes / 4.0, 1.0)
+        self.moved_item_bytes = self.item_bytes * shrink
         self.moved_weight_bytes = self.weight_bytes * shrink
         self.moved_activation_bytes = (self.in_bytes + self.out_bytes) * shrink
         self.moved_bytes = self.moved_weight_bytes + self.moved_activation_bytes
