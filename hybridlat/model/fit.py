@@ -25,6 +25,7 @@ LEAST_ROWS = 20
 _FOLDS = 5
 _MODEL_SHARE = 0.1  # what a model gets wrong of a cell: noise well below it does not matter
 _SOUND = 0.2  # trust of a measurement whose noise is twice what the model itself gets wrong
+_Start = tuple[CellModel | None, tuple[float, float]]  # a prior model, and its line
 _MANY_ROWS = 1000  # from here on trees alone are nearer (experiments/replay_gpus.md)
 
 
@@ -93,9 +94,10 @@ def make_folds(groups: Sequence[str], seed: int) -> Positions:
 
 def _choose_prior(
     cells: Geometry, truth: Array, base: Array, priors: Sequence[CellModel]
-) -> tuple[CellModel | None, tuple[float, float]]:
+) -> _Start:
     """The prior whose log ratio explains these cells' best by a line, if it explains half."""
-    best: tuple[float, CellModel | None, tuple[float, float]] = (0.5, None, (0.0, 0.0))
+    best: _Start = (None, (0.0, 0.0))
+    least = 0.5
     total = np.bincount(cells.cell, base, cells.cells)
     values = np.log(truth / total)
     for prior in priors:
@@ -105,9 +107,9 @@ def _choose_prior(
             continue
         slope, offset = np.polyfit(ratio[good], values[good], 1)
         left = np.var(values[good] - offset - slope * ratio[good]) / max(np.var(values), 1e-12)
-        if left < best[0]:
-            best = (float(left), prior, (float(offset), float(slope)))
-    return best[1], best[2]
+        if left < least:
+            least, best = float(left), (prior, (float(offset), float(slope)))
+    return best
 
 
 class _Fit:
@@ -243,8 +245,7 @@ class _Fit:
             shape = {"max_depth": 4 if taken.sum() > 2000 else 3, "eta": 0.06}
             return table.grown(taken, values, 80, **shape, min_child_weight=10)
 
-        errors = self._out_of_fold(fitted, table)
-        expected = np.maximum(np.exp(errors) - 0.01, 0.002)
+        expected = np.maximum(np.exp(self._out_of_fold(fitted, table)) - 0.01, 0.002)
         of_cells = cell_sums(self.cells, kernel_us, expected)[1]
         quantile = conformal_quantile(error / of_cells, self.config.confidence)
         return fitted(np.ones(len(values), bool)), quantile, of_cells

@@ -248,8 +248,7 @@ class Embedding:
         result = np.zeros((len(tasks), self.columns), np.float32)
         relations, sums = Relations(tasks, known), np.asfortranarray(sums)
         for sharing, columns in self._shared:
-            between = sharing.between(relations).astype(np.float32)
-            result[:, columns] = between @ sums[:, columns]
+            result[:, columns] = sharing.between(relations).astype(np.float32) @ sums[:, columns]
         return result
 
     def __call__(self, descriptors: Float32, classes: Positions) -> Float32:

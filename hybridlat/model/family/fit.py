@@ -81,8 +81,7 @@ def fit(
         model.own_shifts[place] = share * (own.coefficients([task])[task] - before)
         held_out = []
         for groups, errors in zip(groupings, shared_errors, strict=True):
-            own_errors = own.left_out(groups[rows])
-            mixed = errors[rows] + share * (own_errors - errors[rows])
+            mixed = errors[rows] + share * (own.left_out(groups[rows]) - errors[rows])
             held_out.append((groups[rows], mixed))
         law = task_laws.weighed([observations[i] for i in rows.tolist()], held_out)
         if law is not None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ class TaskGP:
     ) -> TaskGP:
         """The process given ``equations`` z, their ``residuals`` r and ``noise`` N: (4) to (7)."""
         covariance = embedding.covariance(equations, tasks, equations, tasks) + noise
-        factor = _inverse_factor(covariance)
+        factor = _inverse(np.linalg.cholesky(covariance))
         dual = np.zeros(len(factor)) if residuals is None else factor.T @ (factor @ residuals)
         return cls(embedding, equations, tuple(tasks), factor, dual)
 
@@ -118,7 +119,7 @@ class TaskGP:
         """
         half = self._explained(equations, tasks)
         left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T + noise
-        own = _inverse_factor(left)
+        own = _inverse(np.linalg.cholesky(left))
         rows = np.hstack([-own @ half @ self._factor, own])
         factor = np.vstack([np.pad(self.factor, ((0, 0), (0, len(own)))), rows])
         dual = np.pad(self.dual, (0, len(own))) + rows.T @ (own @ residuals)
@@ -137,11 +138,7 @@ class TaskGP:
         return np.asarray(across @ self._factor.T)
 
 
-def _inverse_factor(covariance: Array) -> Array:
-    return _inverse(np.asarray(np.linalg.cholesky(covariance), np.float64))
-
-
-def _inverse(lower: Array) -> Array:
+def _inverse(lower: NDArray[Any]) -> Array:
     """Of a triangular matrix, by halves: a third of the time of a general inverse."""
     half = len(lower) // 2
     if half < 64:
