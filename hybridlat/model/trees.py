@@ -39,25 +39,20 @@ def _library() -> ctypes.CDLL:
     """XGBoost's shared library, found without importing its Python package."""
     package = importlib.util.find_spec("xgboost")
     for folder in (package.submodule_search_locations or ()) if package else ():
-        for path in _candidates(Path(folder)):
+        try:  # the package's own finder is a small module, which runs alone
+            paths = runpy.run_path(str(Path(folder, "libpath.py")))["find_lib_path"]()
+        except Exception as error:  # noqa: BLE001 - another package's module: whatever it raises
+            _log.debug("xgboost's own finder of its library failed: %s", error)
+            continue
+        for path in paths:
             with suppress(OSError):
-                library = ctypes.CDLL(path)
+                library = ctypes.CDLL(str(path))
                 library.XGBGetLastError.restype = ctypes.c_char_p
                 return library
     raise UnavailableError(
         "predicting with boosted trees needs the library of the package 'xgboost', which is not "
         "here or cannot be loaded: install it with `pip install xgboost-cpu` (or `xgboost`)"
     )
-
-
-def _candidates(folder: Path) -> list[str]:
-    """Where the package's own finder, a small module run alone, sees the library."""
-    try:
-        finder = runpy.run_path(str(folder / "libpath.py"))
-        return [str(path) for path in finder["find_lib_path"]()]
-    except Exception as error:  # noqa: BLE001 - another package's module: whatever it raises
-        _log.debug("xgboost's own finder of its library failed: %s", error)
-        return []
 
 
 def _check(code: int, what: str) -> None:
