@@ -182,12 +182,12 @@ class _Fit:
         error = np.abs(np.log(cell_us / self.truth))
         error_scale, quantile, expected = self._intervals(table, kernel_us, error)
 
-        def error_by(log_bias: float) -> float:
-            predicted_us = cell_us * log_bias_factor(log_bias, expected)
-            return _relative_error(np.log(predicted_us / self.truth))
+        def ratios(log_bias: float) -> Array:
+            return cell_us * log_bias_factor(log_bias, expected) / self.truth
 
-        log_bias = min((0.0, 0.5, 1.0, 1.5), key=error_by) if for_cells else 0.0
-        relative = cell_us * log_bias_factor(log_bias, expected) / self.truth - 1
+        biases = (0.0, 0.5, 1.0, 1.5) if for_cells else (0.0,)
+        log_bias = min(biases, key=lambda bias: _relative_error(np.log(ratios(bias))))
+        relative = ratios(log_bias) - 1
         rmspe, mape = 100 * np.sqrt(np.mean(relative**2)), 100 * np.mean(np.abs(relative))
         return CellModel(
             config.device,

@@ -30,15 +30,13 @@ device: every network has one of each.
 """
 _SCALED = [COLUMN[name] for name in ("batch", "m", "flop", "in_bytes", "out_bytes")]
 HOST, COPY = CLASSES.index("host"), CLASSES.index("copy")
-_BY_OPERATOR = {
-    "MaxPool": "max pool", "NhwcMaxPool": "max pool", "AveragePool": "average pool",
-    "LpPool": "average pool", "Window": "average pool", "Softmax": "softmax",
-    "LogSoftmax": "softmax", "LRN": "normalisation", "LpNormalization": "normalisation",
-    "Concat": "concat", "Split": "slice", "Slice": "slice", "Gather": "slice",
-    "Transpose": "transpose", "DepthToSpace": "transpose", "SpaceToDepth": "transpose",
-    "Pad": "pad", "Expand": "pad", "Tile": "pad", "Resize": "resize", "Upsample": "resize",
-    "Reduction": "global reduction",
+_OPERATORS = {
+    "max pool": "MaxPool NhwcMaxPool", "average pool": "AveragePool LpPool Window",
+    "softmax": "Softmax LogSoftmax", "normalisation": "LRN LpNormalization", "concat": "Concat",
+    "slice": "Split Slice Gather", "transpose": "Transpose DepthToSpace SpaceToDepth",
+    "pad": "Pad Expand Tile", "resize": "Resize Upsample", "global reduction": "Reduction",
 }  # fmt: skip
+_BY_OPERATOR = {op: name for name, ops in _OPERATORS.items() for op in ops.split()}
 
 
 @dataclass(frozen=True)

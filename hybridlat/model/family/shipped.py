@@ -24,13 +24,8 @@ from hybridlat.schema.files import MOST_BYTES, all_readable, listing, read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target, version_key
 
-FAMILY_OF = {
-    "paddle-tensorrt": "tensorrt",
-    "tensorrt": "tensorrt",
-    "tensorrt-rtx": "tensorrt",
-    "torch": "torch",
-    "torch-compile": "torch-compile",
-}
+FAMILY_OF = dict.fromkeys(("paddle-tensorrt", "tensorrt", "tensorrt-rtx"), "tensorrt")
+FAMILY_OF |= {engine: engine for engine in ("torch", "torch-compile")}
 """Engines that run much the same kernels learn from each other."""
 FORMAT = 8
 """Counts also what a law is relative to: the base of kernels (``physics.parts_us``)."""
