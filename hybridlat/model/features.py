@@ -11,6 +11,7 @@ ceil(T/units), fill = T/(waves·units).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -42,29 +43,16 @@ def winograd(v: View) -> Array:
     return np.asarray(fits & (v.kind == KINDS["conv"]), np.float64)
 
 
-def _of_tile(tile: tuple[int, int]) -> list[tuple[str, str, Formula]]:
-    tag = f"{tile[0]}x{tile[1]}"
-
-    def fill(v: View) -> Array:
-        units = np.maximum(v.waves(tile), 1) * v.device.units
-        return np.asarray(v.tiles(tile) / units, np.float64)
-
-    def useful(v: View) -> Array:
-        area = np.maximum(v.tiles(tile), 1) * tile[0] * tile[1]
-        return np.asarray(v.m * v.n * v.groups / area, np.float64)
-
-    def wave_time(v: View) -> Array:
-        return _log2(v.wave_us(tile) / v.roofline_us)
-
-    waves = "log2 waves of tiles over the device's units"
-    return [
-        (f"log2_waves_{tag}", waves, lambda v: _log2(v.waves(tile))),
-        (f"fill_{tag}", "share of the last wave's units in use, all waves", fill),
-        (f"useful_{tag}", "share of the tiles' area that is output", useful),
-        (f"log2_wave_time_{tag}", "log2 of wave time over roofline", wave_time),
-    ]
-
-
+_OF_TILE: list[tuple[str, str, Callable[[tuple[int, int], View], Array]]] = [
+    ("log2_waves", "log2 waves of tiles over the device's units",
+     lambda tile, v: _log2(v.waves(tile))),
+    ("fill", "share of the last wave's units in use, all waves",
+     lambda tile, v: v.tiles(tile) / (np.maximum(v.waves(tile), 1) * v.device.units)),
+    ("useful", "share of the tiles' area that is output",
+     lambda tile, v: v.m * v.n * v.groups / (np.maximum(v.tiles(tile), 1) * tile[0] * tile[1])),
+    ("log2_wave_time", "log2 of wave time over roofline",
+     lambda tile, v: _log2(v.wave_us(tile) / v.roofline_us)),
+]  # fmt: skip
 _SIZES = (
     "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "groups", "m", "n", "k", "flop", "run",
     "length",
@@ -114,7 +102,8 @@ FEATURES: list[tuple[str, str, Formula]] = [
      lambda v: _log2(np.maximum(v.k_h * v.w_in * v.c_in * v.moved_item_bytes, 1)
                      / cache_bytes(v.device, 0))),
     ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", winograd),
-    *(row for tile in TILES for row in _of_tile(tile)),
+    *((f"{name}_{tile[0]}x{tile[1]}", unit, partial(formula, tile))
+      for tile in TILES for name, unit, formula in _OF_TILE),
     ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",
      lambda v: _log2(
          np.maximum(np.min([v.wave_us(t) for t in TILES], axis=0), 1e-3) / v.roofline_us)),
