@@ -69,25 +69,19 @@ def _relative_columns(columns: Array, latencies_us: Array) -> tuple[Array, Array
     return scaled / size, size
 
 
-def _relative_line(columns: Array, latencies_us: Array) -> Array:
-    """Coefficients c ≥ 0 that make columns·c close to the latencies in relative terms."""
-    from scipy.optimize import nnls
-
-    scaled, size = _relative_columns(columns, latencies_us)
-    # The triangle of the decomposition has the same solution, and as few rows as columns.
-    basis, triangle = np.linalg.qr(scaled)
-    factors, _ = nnls(triangle, basis.sum(axis=0))
-    return np.asarray(factors / size)
-
-
 class Line(Baseline):
     """A line over columns of the sum, fitted to relative errors, no coefficient below 0."""
 
     units: ClassVar[tuple[Unit, ...]] = ("cell", "network")
 
     def fit(self, problem: Problem) -> None:
+        from scipy.optimize import nnls
+
         known = problem.usable()
-        self._line = _relative_line(self._columns(known.sums), known.latencies_us)
+        scaled, size = _relative_columns(self._columns(known.sums), known.latencies_us)
+        # The triangle of the decomposition has the same solution, and as few rows as columns.
+        basis, triangle = np.linalg.qr(scaled)
+        self._line = nnls(triangle, basis.sum(axis=0))[0] / size
 
     def predict(self, sums: Sums) -> Array:
         return np.asarray(self._columns(sums) @ self._line)
@@ -270,7 +264,7 @@ def _wave_terms(view: View) -> Array:
 
 
 def _descended_line(columns: Array, latencies_us: Array) -> Array:
-    """As ``_relative_line``, by coordinate descent from zero. Of terms that are nearly multiples of
+    """As ``Line`` fits, by coordinate descent from zero. Of terms that are nearly multiples of
     each other an exact solver takes one, and the tiles chosen by it err half as much again."""
     scaled, size = _relative_columns(columns, latencies_us)
     gram, right = scaled.T @ scaled, scaled.sum(axis=0)
