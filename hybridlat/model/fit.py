@@ -126,11 +126,9 @@ class _Fit:
         self.floor_us = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
         self.base = view.roofline_us + self.floor_us
         self.ops = cells.met_ops()
-        self.codes = cells.codes(self.ops)
-        self.started = _choose_prior(cells, truth, self.base, config.priors)
-        self.rows, self.prior = feature_rows(
-            cells, self.codes, view, self.base, self.ops, *self.started
-        )
+        self.codes = codes = cells.codes(self.ops)
+        self.start = _choose_prior(cells, truth, self.base, config.priors)
+        self.rows, self.prior = feature_rows(cells, codes, view, self.base, self.ops, *self.start)
         together = kernels[cells.cell]
         self.weights = 1.0 / together * self.trust * np.where(together > 1, 0.5, 1.0)
         self.table = Table(self.rows, self.weights, self.seed)
@@ -202,7 +200,7 @@ class _Fit:
             quantile,
             config.confidence,
             log_bias,
-            *self.started,
+            *self.start,
             card={
                 "rows": cells.cells,
                 "operators": list(self.ops),

@@ -242,13 +242,11 @@ def kernel_row(
         flop = _by_formula(PER_RESULT[name], read, made, a.written)
         product, known = product._replace(flop=flop or 0.0), flop is not None
     return op, (
-        kind, batch, c_in, h_in, w_in, c_out, h_out,
-        w_out, taps[0], taps[1], a.stride, a.dilation, groups, a.pad,
-        product.m, product.n, product.k, product.flop,
-        in_bytes, weight_bytes, out_bytes,
-        main[2], activation, has_add, has_bias,
-        len(present), len(main[0]), *_stretches(name, kind, operands, main, a), a.variant,
-        product.steps, product.again * main[2], known,
+        kind, batch, c_in, h_in, w_in, c_out, h_out, w_out, *taps, a.stride, a.dilation, groups,
+        a.pad, product.m, product.n, product.k, product.flop, in_bytes, weight_bytes, out_bytes,
+        main[2], activation, has_add, has_bias, len(present), len(main[0]),
+        *_stretches(name, kind, operands, main, a), a.variant, product.steps,
+        product.again * main[2], known,
     )  # fmt: skip
 
 

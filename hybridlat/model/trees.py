@@ -27,9 +27,9 @@ _COMMON: dict[str, object] = {
     "subsample": 0.7, "colsample_bynode": 0.3, "base_score": 0.0, "nthread": 1,
     "tree_method": "hist",
 }  # fmt: skip
-_SUM_OF_LEAVES = 1  # without the objective's transformation
 _CONFIG = json.dumps({
-    "type": _SUM_OF_LEAVES, "training": False, "iteration_begin": 0, "iteration_end": 0,
+    # Type 1 is the sum of leaves, without the objective's transformation.
+    "type": 1, "training": False, "iteration_begin": 0, "iteration_end": 0,
     "strict_shape": False, "missing": float("nan"),
 }).encode()  # fmt: skip
 
