@@ -121,6 +121,5 @@ def matrix(view: View, further: int = 0) -> Float32:
 
 
 def feature_names(ops: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of a model's feature matrix: the formulas, one per known operator, the
-    prior model and the Gaussian process."""
+    """Columns of a model's feature matrix: formulas, known operators, prior model and process."""
     return (*NAMES, *(f"op={op}" for op in ops), "prior", "surface")
