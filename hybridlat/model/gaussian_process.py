@@ -62,7 +62,7 @@ class GaussianProcessMean:
     def predict(self, rows: Float32, chunk: int = CHUNK) -> Array:
         """The mean at each row; with a ``chunk`` of 1 no bit of it hangs on the other rows."""
         result = np.full(len(rows), self.level)
-        for start in range(0, len(rows), chunk):
+        for start in range(0, len(rows) if len(self.points) else 0, chunk):
             part = slice(start, start + chunk)
             result[part] += matern(self.scaled(rows[part]), self.points) @ self.weights
         return result
