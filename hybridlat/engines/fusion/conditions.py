@@ -37,7 +37,11 @@ def read_by(kinds: str) -> Condition:
 
 def only_reader(producer: Group, consumer: Group) -> bool:
     """What the consumer reads of the producer is read by nothing else and not given out."""
-    return producer.feeds_only(consumer)
+    readers_of = producer.grouping.readers
+    made = {out: readers_of(out) for node in producer.nodes for out in node.outputs}
+    read = [out for out, readers in made.items() if consumer in readers]
+    outputs = producer.network.outputs
+    return all(made[out] <= {producer, consumer} and out not in outputs for out in read)
 
 
 def by_constant(producer: Group, consumer: Group) -> bool:

@@ -6,7 +6,7 @@ tables of rules both end here: groups of operators in, :class:`Lowered` out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.graph.fused import fuse, main_operator
@@ -48,6 +48,26 @@ def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
     return Groups(kernels, tuple(i for i in range(nodes) if i not in taken))
 
 
+def equal_results(
+    network: Network, nodes: Iterable[Node], kept: Collection[str] = ()
+) -> dict[str, str]:
+    """The results of operators that compute the same as an earlier one, with those of that.
+
+    Those that are ``kept`` are results of their own.
+    """
+    same: dict[str, str] = {}
+    alike: dict[object, str] = {}
+    numbers = {n: (c.type, c.values) for n, c in network.constants.items() if c.values is not None}
+    for node in nodes:
+        if len(node.outputs) == 1:
+            (out,) = node.outputs
+            read = [numbers.get(name) or same.get(name, name) for name in node.inputs]
+            earlier = alike.setdefault((node.kind, *read), out)
+            if earlier != out and out not in kept:
+                same[out] = earlier
+    return same
+
+
 def lowered_of(
     network: Network, groups: Groups, by: str, warnings: tuple[str, ...] = ()
 ) -> Lowered:
@@ -56,7 +76,20 @@ def lowered_of(
     Readers of a removed operator read what it read, its parts one by one: a view costs nothing. The
     inputs of a kernel are those of its main operator, in their places, then others.
     """
-    return _Writer(network, groups).lowered(by, warnings)
+    writer = _Writer(network, groups)
+    kernels, order = writer.kernels, writer.order
+    inputs = [writer.inputs(k) for k in range(len(kernels))]
+    outputs = tuple(dict.fromkeys(t for o in network.outputs for t in writer.sources(o)))
+    needed = {name for names in inputs for name in names} | set(outputs)
+    nodes = tuple(writer.kernel(kernels[k], inputs[k], needed) for k in order)
+    made = (out for node in nodes for out in node.outputs if out)
+    types = {name: network.types[name] for name in (*network.inputs, *made)}
+    read = {name for node in nodes for name in node.inputs}
+    known = {**network.constants, **writer.stored}
+    constants = {name: c for name, c in known.items() if name in read}
+    whole = Network(network.name, nodes, network.inputs, outputs, types, constants, network.folded)
+    origins = tuple(kernels[k] for k in order)
+    return Lowered(whole, origins, tuple(sorted(groups.removed)), by, warnings)
 
 
 def traced(lowered: Lowered, places: Sequence[tuple[int, ...]], file: Network) -> Lowered:
@@ -78,14 +111,17 @@ class _Writer:
     def __init__(self, network: Network, groups: Groups) -> None:
         self.network = network
         self.removed = set(groups.removed)
-        removed = [network.nodes[i] for i in groups.removed]
+        removed = [network.nodes[i] for i in sorted(groups.removed)]
         self.stored = {  # of weights that only say in which whole numbers they are stored
             node.outputs[0]: Constant(network.types[node.outputs[0]])
             for node in removed
             if node.op == "DequantizeLinear" and node.inputs[0] in network.constants
         }
-        self.producers = network.producers
-        self.aliases = self._views()
+        self.views: dict[str, tuple[str, ...]] = {}  # by outputs of removed operators
+        for node in removed:
+            if node.outputs[0] not in self.stored:
+                read = [t for i in node.inputs if i in network.types for t in self.sources(i)]
+                self.views |= dict.fromkeys(filter(None, node.outputs), (*dict.fromkeys(read),))
         self.kernels = list(groups.kernels)
         while (stuck := self._link()) is not None:
             self.kernels[stuck : stuck + 1] = [(i,) for i in self.kernels[stuck]]
@@ -102,53 +138,24 @@ class _Writer:
         self.made_by = made_by = {out: k for out, k in made if out}
         needs = []
         for k, held in enumerate(kernels):
-            read = {t for i in held for name in nodes[i].inputs for t in self._sources(name)}
+            read = {t for i in held for name in nodes[i].inputs for t in self.sources(name)}
             needs.append({made_by[t] for t in read if t in made_by} - {k})
         self.order = topological_order(needs, key=lambda k: kernels[k][-1])
         free = set(self.order)
         joined = [k for k, held in enumerate(kernels) if k not in free and len(held) > 1]
         return max(joined, key=lambda k: len(kernels[k]), default=None)
 
-    def lowered(self, by: str, warnings: tuple[str, ...]) -> Lowered:
-        network, kernels = self.network, self.kernels
-        inputs = [self._inputs(k) for k in range(len(kernels))]
-        outputs = tuple(dict.fromkeys(t for o in network.outputs for t in self._sources(o)))
-        needed = {name for names in inputs for name in names} | set(outputs)
-        nodes = [self._kernel(kernels[k], inputs[k], needed) for k in self.order]
-        made = (out for node in nodes for out in node.outputs if out)
-        types = {name: network.types[name] for name in (*network.inputs, *made)}
-        read = {name for node in nodes for name in node.inputs}
-        known = {**network.constants, **self.stored}
-        constants = {name: c for name, c in known.items() if name in read}
-        whole = Network(
-            network.name, tuple(nodes), network.inputs, outputs, types, constants, network.folded
-        )
-        origins = tuple(kernels[k] for k in self.order)
-        return Lowered(whole, origins, tuple(sorted(self.removed)), by, warnings)
+    def sources(self, tensor: str) -> tuple[str, ...]:
+        return self.views.get(tensor, (tensor,))
 
-    def _views(self) -> dict[str, tuple[str, ...]]:
-        """The tensors that stand for each output of a removed operator."""
-        views: dict[str, tuple[str, ...]] = {}
-        for position in sorted(self.removed):
-            node = self.network.nodes[position]
-            read = [t for i in node.inputs if i in self.network.types for t in views.get(i, (i,))]
-            sources = tuple(dict.fromkeys(read))
-            if node.outputs[0] in self.stored:
-                continue
-            views.update((out, sources) for out in node.outputs if out)
-        return views
-
-    def _sources(self, tensor: str) -> tuple[str, ...]:
-        return self.aliases.get(tensor, (tensor,))
-
-    def _inputs(self, own: int) -> list[str]:
+    def inputs(self, own: int) -> list[str]:
         kernel = self.kernels[own]
         nodes = [self.network.nodes[i] for i in kernel]
         main = main_operator(nodes)
-        if len(nodes) == 1 and not any(name in self.aliases for name in main.inputs):
+        if len(nodes) == 1 and self.views.keys().isdisjoint(main.inputs):
             return list(main.inputs)
         ordered = (main, *(node for node in nodes if node is not main))
-        sources = [self._sources(name) for node in ordered for name in node.inputs]
+        sources = [self.sources(name) for node in ordered for name in node.inputs]
         parts = [t for held in sources for t in held[:1]]
         parts += [t for held in sources for t in held[1:]]
         read = [tensor for tensor in parts if tensor and self.made_by.get(tensor) != own]
@@ -156,7 +163,7 @@ class _Writer:
         operands = [n for node in through for n in node.inputs if n in self.network.constants]
         return list(dict.fromkeys([*read, *operands]))
 
-    def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
+    def kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]
         outputs = [out for node in members for out in node.outputs if out in needed]
         if not outputs:  # none is read: the last must still be made
@@ -172,7 +179,7 @@ class _Writer:
         waiting = [name for i in kernel for name in self.network.nodes[i].inputs]
         while waiting:
             name = waiting.pop()
-            position = self.producers.get(name, -1)
+            position = self.network.producers.get(name, -1)
             if name not in inputs and position in self.removed and position not in chosen:
                 chosen.add(position)
                 waiting.extend(self.network.nodes[position].inputs)

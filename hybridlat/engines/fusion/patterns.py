@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from hybridlat import onnx_io
+from hybridlat.engines.fusion.groups import equal_results
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import SET, Blocks, Sizes, joined, named, turned, turns_between
 
@@ -257,15 +258,11 @@ def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
 
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What does the same to the same tensor is done once: some exporters write it so."""
-    first, same = dict[tuple[object, ...], str](), dict[str, str]()
+    same = equal_results(net, nodes, net.outputs)
     for node in nodes:
-        made, known = node.outputs[0], map(net.constants.get, node.inputs)
-        values = [constant and constant.values for constant in known]
-        read = [v or same.get(n, n) for v, n in zip(values, node.inputs, strict=True)]
-        kept = first.setdefault((node.op, node.attributes, *read, node.outputs[1:]), made)
-        if kept != made and made not in net.outputs:
-            match, same[made] = Match(net, node), kept
-            match.skip(kept)
+        if node.outputs[0] in same:
+            match = Match(net, node)
+            match.skip(same[match.made])
             yield match
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from hybridlat.engines.fusion.groups import Groups
@@ -52,45 +53,35 @@ class Group:
     @property
     def producers(self) -> list[Group]:
         """Other groups that it reads from, in the order in which it names them."""
-        sources = [s for position in self.positions for s in self._sources(position)]
-        return [
-            g for g in dict.fromkeys(self.grouping.group_of[s] for s in sources) if g is not self
-        ]
+        read = [g for node in self.nodes for name in node.inputs for g in self._makers(name)]
+        return [group for group in dict.fromkeys(read) if group is not self]
 
-    def _sources(self, position: int) -> list[int]:
-        """Operators that one reads from, looking through those that are removed."""
-        sources: list[int] = []
-        for name in self.network.nodes[position].inputs:
-            source = self.network.producers.get(name)
-            if source is not None:
-                is_removed = source in self.grouping.removed
-                sources += self._sources(source) if is_removed else [source]
-        return sources
+    def _makers(self, tensor: str) -> list[Group]:
+        """Groups that make a tensor, looking through operators that are removed."""
+        maker = self.network.producers.get(tensor)
+        if maker is None:
+            return []
+        if maker not in self.grouping.removed:
+            return [self.grouping.group_of[maker]]
+        return [g for name in self.network.nodes[maker].inputs for g in self._makers(name)]
 
     @property
     def consumers(self) -> list[Group]:
-        outputs = [out for node in self.nodes for out in node.outputs if out]
-        readers = set[Group]().union(*map(self.grouping.readers, outputs))
-        return sorted(readers - {self}, key=_key)
+        return self._readers(*[out for node in self.nodes for out in node.outputs])
 
     @property
     def beside(self) -> list[Group]:
         """Other groups that read what it reads first."""
-        return sorted(self.grouping.readers(self.first.inputs[0]) - {self}, key=_key)
+        return self._readers(self.first.inputs[0])
+
+    def _readers(self, *tensors: str) -> list[Group]:
+        readers = set[Group]().union(*map(self.grouping.readers, filter(None, tensors)))
+        return sorted(readers - {self}, key=_key)
 
     @property
     def gives_out(self) -> bool:
         """Whether one of its tensors is an output of the network."""
         return any(out in self.network.outputs for node in self.nodes for out in node.outputs)
-
-    def feeds_only(self, consumer: Group) -> bool:
-        """Whether what ``consumer`` reads of it is read by nothing else, and not given out."""
-        made = [(out, self.grouping.readers(out)) for node in self.nodes for out in node.outputs]
-        return all(
-            readers <= {self, consumer} and out not in self.network.outputs
-            for out, readers in made
-            if consumer in readers
-        )
 
     def would_loop(self, consumer: Group) -> bool:
         """Whether there is a way from it to ``consumer`` through a third group."""
@@ -109,8 +100,7 @@ class Group:
         return False
 
 
-def _key(group: Group) -> int:
-    return group.key
+_key = attrgetter("key")
 
 
 class Grouping:
@@ -119,15 +109,11 @@ class Grouping:
     ``region`` holds the operators that a compiler takes.
     """
 
-    def __init__(
-        self, network: Network, dead: Iterable[int] = (), region: frozenset[int] = frozenset()
-    ) -> None:
+    def __init__(self, network: Network, region: frozenset[int]) -> None:
         self.network, self.region = network, region
         self.removed: set[int] = set()
         self.group_of = [Group(self, i) for i in range(len(network.nodes))]
         self.groups = {group.key: group for group in self.group_of}
-        for position in dead:
-            self.remove(self.group_of[position])
 
     def readers(self, tensor: str) -> set[Group]:
         """Groups that read a tensor, looking through operators that are removed."""
@@ -155,11 +141,6 @@ Condition = Callable[[Group, Group], bool]
 """Whether a rule applies to a producer and a consumer; what is removed is given as both."""
 
 
-def always(producer: Group, consumer: Group) -> bool:
-    """No condition."""
-    return True
-
-
 @dataclass(frozen=True)
 class _Bounded:
     """A line of a table, which holds for versions of an engine: none means all there are."""
@@ -181,7 +162,7 @@ class Eliminate(_Bounded):
 
     ops: str
     reason: str
-    when: Condition = always
+    when: Condition = lambda producer, consumer: True
 
     @property
     def kinds(self) -> set[str]:
@@ -206,7 +187,7 @@ class Fuse(_Bounded):
     producer: str
     consumer: str
     reason: str
-    when: Condition = always
+    when: Condition = lambda producer, consumer: True
     makes: str = ""
     match_policy: Literal["last", "every", "beside"] = "last"
     in_region: bool = False
@@ -264,8 +245,10 @@ def apply(
 
     ``drops_dead``: the engine does not run what no output needs.
     """
-    needed = network.order_before(network.ends) if drops_dead else range(len(network.nodes))
-    grouping = Grouping(network, {*range(len(network.nodes))}.difference(needed), region)
+    grouping = Grouping(network, region)
+    if drops_dead:
+        for position in {*range(len(network.nodes))}.difference(network.order_before(network.ends)):
+            grouping.remove(grouping.group_of[position])
     for rule in rules:
         if rule.covers(version):
             rule.apply(grouping)

@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat import onnx_io
-from hybridlat.engines.fusion.groups import numbered
+from hybridlat.engines.fusion.groups import equal_results, numbered
 from hybridlat.engines.host import cpu, one_line
-from hybridlat.engines.ort.predicted_graph import equal_results
 from hybridlat.engines.ort.rules import lower_by_rules
 from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
 from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder
@@ -241,7 +240,7 @@ def _equals(file: Network) -> dict[int, list[int]]:
     """For each operator that computes the same as others: all of them."""
     producer = file.producers
     classes: dict[str, list[int]] = {}
-    for later, first in equal_results(file).items():
+    for later, first in equal_results(file, file.nodes).items():
         classes.setdefault(first, [producer[first]]).append(producer[later])
     return {position: group for group in classes.values() for position in group}
 

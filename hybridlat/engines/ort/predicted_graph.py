@@ -9,6 +9,7 @@ from operator import itemgetter
 
 import msgspec
 
+from hybridlat.engines.fusion.groups import equal_results
 from hybridlat.graph.network import AttributeValue, Constant, Lowered, Network, Node, TensorType
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -69,7 +70,7 @@ class PredictedGraph:
     reordered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        types, same = self.network.types, equal_results(self.network)
+        types, same = self.network.types, equal_results(self.network, self.network.nodes)
         self.same, self.outputs = same, set(self.network.outputs)
         if not self.outputs.isdisjoint(same.keys() | set(same.values())):
             raise UncoveredError
@@ -99,18 +100,15 @@ class PredictedGraph:
         origins = tuple([tuple(sorted(kernel.origins)) for kernel in kernels])
         removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
         types = {name: network.types[name] for name in network.inputs}
-        for node, kernel in zip(nodes, kernels, strict=True):
-            types[node.outputs[0]] = self._type(kernel)
+        for kernel in kernels:
+            types[kernel.output] = type_ = network.types[kernel.result]
+            if kernel.layout and type_.shape[1] % self.block:
+                batch, channels, *pixels = type_.shape
+                shape = (batch, padded(channels, self.block), *pixels)
+                types[kernel.output] = type_._replace(shape=shape)
         constants = {n: c for n, c in network.constants.items() if n in read} | self.constants
         held_network = replace(network, nodes=nodes, types=types, constants=constants)
         return Lowered(replace(held_network, context=context, rebound=()), origins, removed, by)
-
-    def _type(self, kernel: Kernel) -> TensorType:
-        type_ = self.network.types[kernel.result]
-        if not kernel.layout or type_.shape[1] % self.block == 0:
-            return type_
-        batch, channels, *pixels = type_.shape
-        return TensorType("float32", (batch, padded(channels, self.block), *pixels))
 
     def source(self, node: Node) -> str:
         """What an operator reads first."""
@@ -199,21 +197,6 @@ class PredictedGraph:
 def weights(shape: tuple[int, ...]) -> Constant:
     """A weight that the engine brought to that shape."""
     return Constant(TensorType("float32", shape))
-
-
-def equal_results(network: Network) -> dict[str, str]:
-    """The results of operators that compute the same as an earlier one, with those of that."""
-    same: dict[str, str] = {}
-    alike: dict[object, str] = {}
-    numbers = {n: (c.type, c.values) for n, c in network.constants.items() if c.values is not None}
-    for node in network.nodes:
-        if len(node.outputs) == 1:
-            (out,) = node.outputs
-            read = [numbers.get(name) or same.get(name, name) for name in node.inputs]
-            earlier = alike.setdefault((node.kind, *read), out)
-            if earlier != out:
-                same[out] = earlier
-    return same
 
 
 def padded(channels: int, block: int) -> int:

@@ -82,14 +82,8 @@ class _Rules(PredictedGraph):
         if after is not None:
             self._activate(kernel, after)
             kernel.op, kernel.domain, kernel.version = "FusedConv", FUSED_DOMAIN, 1
-        self._place_conv(kernel, node, operands, weight.type.shape)
-
-    def _place_conv(
-        self, kernel: Kernel, node: Node, operands: list[str], shape: tuple[int, ...]
-    ) -> None:
-        source = self.source(node)
-        group = cast(int, node.attribute("group", 1))
-        fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
+        source, group = self.source(node), cast(int, node.attribute("group", 1))
+        fits, is_deep, reads_blocks, filter_shape = _blocks_of(weight.type.shape, group, self.block)
         wide = filter_shape[0]
         if not fits:
             if ("activation", "HardSwish") in kernel.attributes:
@@ -148,8 +142,10 @@ class _Rules(PredictedGraph):
         sources = self.inputs(node)
         if len(sources) != 2 or not self.network.constants.keys().isdisjoint(sources):
             raise UncoveredError
-        if node.op == "Mul" and any(self._is_sigmoid_of(*p) for p in (sources, sources[::-1])):
-            raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu
+        for x, gate in (sources, sources[::-1]) if node.op == "Mul" else ():
+            maker = self.network.maker(gate, "Sigmoid")
+            if maker is not None and self.source(maker) == x:
+                raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu
         makers = [self.made.get(name) for name in sources]
         held = [maker for maker in makers if maker is not None and maker.layout]
         if len(held) < 2 or len({self.network.types[name].shape for name in sources}) > 1:
@@ -165,10 +161,6 @@ class _Rules(PredictedGraph):
                     one.inputs += [*[""] * (3 - len(one.inputs)), other.output]
                     return self.move(one, position)
         self._on_blocks(position, node)
-
-    def _is_sigmoid_of(self, source: str, name: str) -> bool:
-        maker = self.network.maker(name, "Sigmoid")
-        return maker is not None and self.source(maker) == source
 
     def _concat(self, position: int, node: Node) -> None:
         held = [maker for name in self.inputs(node) if (maker := self.in_blocks(name)) is not None]
@@ -204,24 +196,19 @@ class _Rules(PredictedGraph):
         return kernel
 
     def _activate(self, kernel: Kernel, position: int) -> None:
-        node = self.network.nodes[position]
+        node = self.join(kernel, position)
         if node.op == "HardSwish" and node.outputs[0] in self.outputs:
             raise UncoveredError  # the engine takes it apart
-        parameters = self._parameters(node)
-        self.join(kernel, position)
         kernel.put("activation", node.op)
-        if parameters:
-            kernel.put("activation_params", parameters)
-
-    def _parameters(self, node: Node) -> tuple[float, ...]:
-        parameters = [node.attribute(*pair) for pair in _PARAMETERS.get(node.op, ())]
+        parameters = [cast(float, node.attribute(*pair)) for pair in _PARAMETERS.get(node.op, ())]
         for index, name in enumerate(node.inputs[1:]):  # the bounds of a Clip
             constant = self.network.constants.get(name)
             if constant is not None and constant.values is not None:
                 parameters[index] = float(constant.values[0])
             elif name:
                 raise UncoveredError
-        return cast("tuple[float, ...]", tuple(parameters))
+        if parameters:
+            kernel.put("activation_params", tuple(parameters))
 
 
 @lru_cache(maxsize=4096)

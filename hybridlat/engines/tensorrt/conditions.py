@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from hybridlat.engines.fusion.conditions import only_reader
 from hybridlat.engines.fusion.rules import Group
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
@@ -62,7 +63,7 @@ def is_global(producer: Group, consumer: Group) -> bool:
 
 def before_generated(producer: Group, consumer: Group) -> bool:
     """A generated kernel follows the consumer anyway: a global mean, or the way out."""
-    passed_on = [g for g in consumer.consumers if g.kind in _PASS_ON and consumer.feeds_only(g)]
+    passed_on = [g for g in consumer.consumers if g.kind in _PASS_ON and only_reader(consumer, g)]
     pairs = ((g, c) for g in (consumer, *passed_on) for c in g.consumers if c.kind in _MEANS)
     return consumer.gives_out or any(is_global(*pair) for pair in pairs)
 
