@@ -122,9 +122,9 @@ class CtypesCuda(object):
             self._events.append(event)
         events = self._events[: len(works) + 1]
         self._call("cuEventRecord", events[0], self._stream)
-        for position, work in enumerate(works):
+        for event, work in zip(events[1:], works):
             work()
-            self._call("cuEventRecord", events[position + 1], self._stream)
+            self._call("cuEventRecord", event, self._stream)
         if during is not None:
             during()
         self._call("cuEventSynchronize", events[-1])
@@ -189,9 +189,9 @@ class PyCuda(object):
     def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
         events = [self._driver.Event() for _ in range(len(works) + 1)]
         events[0].record(self._stream)
-        for position, work in enumerate(works):
+        for event, work in zip(events[1:], works):
             work()
-            events[position + 1].record(self._stream)
+            event.record(self._stream)
         if during is not None:
             during()
         events[-1].synchronize()
@@ -232,10 +232,14 @@ class Sensors(object):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0 and self._find(library, pci_bus) == 0:
                 self._lib = library
+        clocks = ["/sys/class/devfreq/*%s*/cur_freq" % name for name in _JETSON_GPUS]
+        zones = sorted(glob.glob("/sys/class/thermal/thermal_zone*/"))
+        heats = (z + "temp" for z in zones if first_line(z + "type").lower().startswith("gpu"))
+        clock = next((path for files in clocks for path in sorted(glob.glob(files))), "")
         # What reads a sensor, and its unit in ours.
         self._sensors: Dict[str, Tuple[Callable[[], Optional[int]], float]] = {
-            "sm_mhz": (partial(_integer, _clock_file()), 1e-6),
-            "temperature_c": (partial(_integer, _heat_file()), 1e-3),
+            "sm_mhz": (partial(_integer, clock), 1e-6),
+            "temperature_c": (partial(_integer, next(heats, "")), 1e-3),
         }
         if self._lib is not None:
             self._sensors = {
@@ -246,10 +250,9 @@ class Sensors(object):
 
     def _find(self, library: Any, pci_bus: str) -> int:
         out = ctypes.byref(self._handle)
-        if pci_bus:  # NVML counts GPUs otherwise than CUDA does: ask for the same bus
-            by_bus = library.nvmlDeviceGetHandleByPciBusId_v2
-            if by_bus(ctypes.c_char_p(pci_bus.encode()), out) == 0:
-                return 0
+        by_bus, bus = library.nvmlDeviceGetHandleByPciBusId_v2, ctypes.c_char_p(pci_bus.encode())
+        if pci_bus and by_bus(bus, out) == 0:  # NVML counts GPUs otherwise than CUDA does
+            return 0
         return int(library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(0), out))
 
     def _number(self, what: str, *which: int) -> Optional[int]:
@@ -277,17 +280,6 @@ class Sensors(object):
             "uuid": uuid.value.decode("ascii", "replace"),
             "power_limit_w": "" if limit_mw is None else "%g" % (limit_mw / 1e3),
         }
-
-
-def _clock_file() -> str:
-    patterns = ["/sys/class/devfreq/*%s*/cur_freq" % name for name in _JETSON_GPUS]
-    return next((path for pattern in patterns for path in sorted(glob.glob(pattern))), "")
-
-
-def _heat_file() -> str:
-    kinds = sorted(glob.glob("/sys/class/thermal/thermal_zone*/type"))
-    of_gpus = (path for path in kinds if first_line(path).lower().startswith("gpu"))
-    return next((path[: -len("type")] + "temp" for path in of_gpus), "")
 
 
 def _integer(path: str) -> Optional[int]:

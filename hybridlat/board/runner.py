@@ -19,9 +19,6 @@ _START_S = 120.0
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 
 
-_WAITING = "another run measures on this board (%s): waiting for it"
-
-
 def _say(form: str, *values: object) -> None:
     sys.stderr.write(form % values + "\n")
     sys.stderr.flush()
@@ -111,7 +108,8 @@ class PlanRun(object):
         self._loaded: List[str] = []
         self._processes = 0
         plan.check_files()
-        self._lock = hold(machine_lock(), partial(_say, _WAITING))
+        waiting = "another run measures on this board (%s): waiting for it"
+        self._lock = hold(machine_lock(), partial(_say, waiting))
         os.set_inheritable(self._lock, True)
         self._end = time.monotonic() + budget_s
         try:
@@ -197,56 +195,56 @@ class PlanRun(object):
         except EngineError as error:
             if "memory" not in str(error).lower() or set(self._loaded) <= set(task["items"]):
                 raise
-        assert self._worker is not None
-        for key in self._loaded:
-            self._worker.ask(60, "drop", key=key)
-        self._loaded = []
+        self._drop(list(self._loaded))
         return self._measure(task)
 
+    def _drop(self, keys: List[str]) -> None:
+        for key in keys:
+            self._ask(60, "drop", key=key)
+            self._loaded.remove(key)
+
+    def _ask(self, seconds: float, do: str, **request: Any) -> Any:
+        return (self._worker or self._start()).ask(seconds, do, **request)
+
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
-        worker = self._worker or self._start()
         settings = {key: self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")}
-        built = {item: self._load(worker, item, set(task["items"])) for item in task["items"]}
+        built = {item: self._load(item, set(task["items"])) for item in task["items"]}
         built = {item: about for item, about in built.items() if about is not None}
         if self._plan.reference:
             try:
-                self._load(worker, self._plan.reference, set(task["items"]))
+                self._load(self._plan.reference, set(task["items"]))
             except EngineError as error:
                 _say("without its reference: %s", error)
                 self._plan.reference = ""
         limit_s = 4 * settings["warm_s"] + 2 * settings["limit_s"] + 60
         request = dict(settings, keys=task["items"], reference=self._plan.reference)
-        visit = worker.ask(limit_s, "visit", **request)
+        visit = self._ask(limit_s, "visit", **request)
         return dict(visit, process=self._processes, built=built)
 
-    def _load(self, worker: Worker, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
+    def _load(self, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
             return None
         keep = needed | {self._plan.reference}
         others = [key for key in self._loaded if key not in keep]
-        for oldest in others[: max(0, len(self._loaded) - KEPT + 1)]:
-            worker.ask(60, "drop", key=oldest)
-            self._loaded.remove(oldest)
+        self._drop(others[: max(0, len(self._loaded) - KEPT + 1)])
         spec, file = self._plan.items[item], self._plan.file
         left_s = self._end + _GRACE_S - time.monotonic()
         limit_s = max(1.0, min(self._plan.settings["build_s"], left_s))
         paths = {"path": file(spec["file"]), "typed_path": file(spec.get("typed_file", ""))}
         usual = {"copies": spec.get("copies", 1), "alone": spec.get("alone", False)}
         request = dict(paths, key=item, precision=spec["precision"], **usual)
-        about: Dict[str, Any] = worker.ask(limit_s, "build", **request)
+        about: Dict[str, Any] = self._ask(limit_s, "build", **request)
         self._loaded.append(item)
-        self._keep_layers(worker, item)
+        self._keep_layers(item)
         return about
 
-    def _keep_layers(self, worker: Worker, item: str) -> None:
-        path = self._plan.file(os.path.join("layers", item + ".json"))
-        if os.path.exists(path):
-            return
+    def _keep_layers(self, item: str) -> None:
+        path, layers = self._plan.file(os.path.join("layers", item + ".json")), None
         try:
-            layers = worker.ask(60, "layers", key=item)
+            if not os.path.exists(path):
+                layers = self._ask(60, "layers", key=item)
         except EngineError as error:  # a latency without a dump is worth more than none
             _say("no layers of %s: %s", item, error)
-            return
         if layers is not None:
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)
