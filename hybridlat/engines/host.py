@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import os
 import platform
@@ -118,28 +117,23 @@ def pin(threads: int) -> None:
 class CpuBackend(Backend):
     """An engine on the CPU with ``threads`` threads, for files in ``precision``."""
 
-    version: str
+    find_version: ClassVar[Callable[[], str]]
+    """The engine's version; UnavailableError where it cannot be loaded."""
 
     def __init__(self, threads: int = 1, precision: str = "fp32") -> None:
         if threads < 1:
             raise BackendUnavailable(f"{threads} threads cannot run anything: give 1 or more")
         self.threads = threads
-        self.version = self._version()
+        self.version = type(self).find_version()
         short = ".".join(self.version.split(".")[:2])
         self.target = Target(cpu().name, f"{self.name}-{short}", precision, threads)
 
-    @staticmethod
-    @abc.abstractmethod
-    def _version() -> str:
-        """The engine's version; UnavailableError where it cannot be loaded."""
-
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        count = threads or (target.threads if target else None)
-        options: dict[str, int | str] = {"threads": count or 1}
-        if target is not None and target.precision != "fp32":
-            options["precision"] = target.precision
-        return options
+        count = threads or (target.threads if target else None) or 1
+        if target is None or target.precision == "fp32":
+            return {"threads": count}
+        return {"threads": count, "precision": target.precision}
 
     def environment(self) -> Mapping[str, str]:
         return {"engine": f"{self.name} {self.version}", **cpu_environment()}
@@ -235,9 +229,11 @@ class LoadMeter:
         self.sample()
 
     def sample(self) -> None:
-        running = _runnable_tasks()
-        if running is not None:
-            self._others.append(max(running - self._own_threads, 0))
+        """Note the tasks that run or wait for a core: the fourth word of /proc/loadavg."""
+        for line in _lines_of("loadavg", os.environ.get(PROC_VARIABLE, "/proc"))[:1]:
+            running = " ".join(line.split()[3:4]).partition("/")[0]
+            if running.isdigit() and int(running):  # a kernel that counts nothing says 0
+                self._others.append(max(int(running) - self._own_threads, 0))
 
     def load(self, lost_share: float = 0.0) -> MachineLoad | None:
         """The mean of the samples, for the cores that this process may use.
@@ -246,14 +242,12 @@ class LoadMeter:
         """
         if not self._others and lost_share <= BUSY_STEAL_SHARE:
             return None
-        steal_share = lost_share
-        now = _cpu_ticks()
+        now, stolen_share = _cpu_ticks(), 0.0
         if now is not None and self._ticks is not None and now[0] > self._ticks[0]:
             stolen_share = (now[1] - self._ticks[1]) / (now[0] - self._ticks[0])
-            steal_share = max(stolen_share, lost_share)
         load = sum(self._others) / max(len(self._others), 1)
         load *= self._cores / (os.cpu_count() or self._cores)  # an even part of all tasks
-        return MachineLoad(load, steal_share, self._cores)
+        return MachineLoad(load, max(stolen_share, lost_share), self._cores)
 
 
 def _lines_of(name: str, folder: str) -> list[str]:
@@ -261,15 +255,6 @@ def _lines_of(name: str, folder: str) -> list[str]:
         return Path(folder, name).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-
-
-def _runnable_tasks() -> int | None:
-    """Tasks that run or wait for a core: the fourth word of /proc/loadavg."""
-    for line in _lines_of("loadavg", os.environ.get(PROC_VARIABLE, "/proc")):
-        running = " ".join(line.split()[3:4]).partition("/")[0]
-        if running.isdigit():
-            return int(running) or None  # a kernel that counts nothing says 0
-    return None
 
 
 def _cpu_ticks() -> tuple[int, int] | None:

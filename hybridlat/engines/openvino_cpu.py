@@ -118,10 +118,7 @@ class OpenVinoBackend(CpuBackend):
 
     name = "openvino"
     method = Method.DIFFERENTIAL
-
-    @staticmethod
-    def _version() -> str:
-        return version()
+    find_version = staticmethod(version)
 
     def lower(self, network: Network) -> Lowered:
         return lower(network, self.target)

@@ -29,10 +29,7 @@ class OnnxRuntimeBackend(CpuBackend):
     name = "onnxruntime"
     method = Method.REPLICAS
     contexts = lowering.CONTEXTS
-
-    @staticmethod
-    def _version() -> str:
-        return lowering.installed_version()
+    find_version = staticmethod(lowering.installed_version)
 
     def lower(self, network: Network) -> Lowered:
         return lowering.lower(network, self.target)
