@@ -18,7 +18,7 @@ import numpy as np
 
 from hybridlat import onnx_io
 from hybridlat.engines.base import Method, Session
-from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
+from hybridlat.engines.fusion.groups import Claimed, Groups, lowered_of, numbered
 from hybridlat.engines.host import CpuBackend, CpuSession, one_line
 from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
@@ -95,22 +95,15 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     One that no layer claims belongs to the layer that reads it, else to the one it reads from: a
     folded normalisation takes the name of its convolution with it.
     """
-    by_layer = [*enumerate(claims)]
-    taken = {node: index for index, claim in reversed(by_layer) for node in claim}
-    producers, consumers = network.producers, network.consumers
-    lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in VIEWS]
+    claimed = Claimed(network, claims)
+    lost = [i for i, n in enumerate(network.nodes) if i not in claimed.by and n.op not in VIEWS]
     for position in reversed(lost):
-        outputs = network.nodes[position].outputs
-        readers = [r for out in outputs for r in consumers.get(out, ()) if r in taken]
-        if readers:
-            taken[position] = taken[readers[0]]
-    for position in lost:
-        if position not in taken:
-            makers = [producers.get(name, -1) for name in network.nodes[position].inputs]
-            owners = [taken[m] for m in makers if m in taken]
-            if owners:
-                taken[position] = owners[-1]
-    return taken_groups(taken, len(network.nodes))
+        if readers := claimed.readers(position):
+            claimed.by[position] = readers[0]
+    for position in [i for i in lost if i not in claimed.by]:
+        if makers := claimed.makers(position):
+            claimed.by[position] = makers[-1]
+    return claimed.groups()
 
 
 class OpenVinoBackend(CpuBackend):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybridlat import onnx_io
-from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
+from hybridlat.engines.fusion.groups import Claimed, Groups, lowered_of, numbered
 from hybridlat.engines.fusion.precision import in_precision, narrow_weights
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
@@ -132,27 +132,20 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     """
     prepared = _prepared(network, layers)
     computes = [[n for n in layer.nodes if n not in prepared[i]] for i, layer in enumerate(layers)]
-    taken = {node: index for index, held in reversed([*enumerate(computes)]) for node in held}
-    producers, consumers = network.producers, network.consumers
-
-    def makers(position: int) -> list[int]:
-        sources = (producers.get(name, -1) for name in network.nodes[position].inputs)
-        return [taken[source] for source in sources if source in taken]
-
-    lost = [i for i, n in enumerate(network.nodes) if i not in taken and n.op in _EPILOGUE]
+    claimed = Claimed(network, computes)
+    lost = [i for i, n in enumerate(network.nodes) if i not in claimed.by and n.op in _EPILOGUE]
     for position in lost:
-        made_by = makers(position)
-        if made_by and _TELLS_ITS_EPILOGUE.match(layers[max(made_by)].name):
-            taken[position] = max(made_by)
-    for position in [i for i in reversed(lost) if i not in taken]:
-        readers = [r for o in network.nodes[position].outputs for r in consumers.get(o, ())]
-        read_by = [taken[r] for r in readers if r in taken]
-        made_by = makers(position)
-        if made_by and {network.nodes[r].op for r in readers} <= _PRODUCTS:
-            taken[position] = max(made_by)
-        elif read_by:
-            taken[position] = min(read_by)
-    return taken_groups(taken, len(network.nodes))
+        makers = claimed.makers(position)
+        if makers and _TELLS_ITS_EPILOGUE.match(layers[max(makers)].name):
+            claimed.by[position] = max(makers)
+    for position in [i for i in reversed(lost) if i not in claimed.by]:
+        outputs = network.nodes[position].outputs
+        ops = {network.nodes[r].op for out in outputs for r in network.consumers.get(out, ())}
+        if (makers := claimed.makers(position)) and ops <= _PRODUCTS:
+            claimed.by[position] = max(makers)
+        elif readers := claimed.readers(position):
+            claimed.by[position] = min(readers)
+    return claimed.groups()
 
 
 def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozenset[int]]:

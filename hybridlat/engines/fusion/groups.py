@@ -6,7 +6,7 @@ tables of rules both end here: groups of operators in, :class:`Lowered` out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.graph.fused import fuse, main_operator
@@ -39,13 +39,32 @@ def numbered(network: Network) -> Network:
     return network.renamed(names)
 
 
-def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
-    """Groups of so many operators by the layer that each was taken by; by none: removed."""
-    members: dict[int, list[int]] = {}
-    for position, layer in sorted(taken.items()):
-        members.setdefault(layer, []).append(position)
-    kernels = tuple(tuple(held) for _, held in sorted(members.items()))
-    return Groups(kernels, tuple(i for i in range(nodes) if i not in taken))
+class Claimed:
+    """Operators by the layer of an engine that claims each, the first of several.
+
+    ``makers`` and ``readers`` are the layers around an operator.
+    """
+
+    def __init__(self, network: Network, claims: Sequence[Sequence[int]]) -> None:
+        self._network = network
+        self.by = {i: layer for layer, claim in reversed([*enumerate(claims)]) for i in claim}
+
+    def makers(self, position: int) -> list[int]:
+        sources = map(self._network.producers.get, self._network.nodes[position].inputs)
+        return [self.by[source] for source in sources if source in self.by]
+
+    def readers(self, position: int) -> list[int]:
+        outputs, consumers = self._network.nodes[position].outputs, self._network.consumers
+        return [self.by[r] for out in outputs for r in consumers.get(out, ()) if r in self.by]
+
+    def groups(self) -> Groups:
+        """A kernel of each layer that has operators; what none claims is removed."""
+        members: dict[int, list[int]] = {}
+        for position, layer in sorted(self.by.items()):
+            members.setdefault(layer, []).append(position)
+        kernels = tuple(tuple(held) for _, held in sorted(members.items()))
+        removed = {*range(len(self._network.nodes))}.difference(self.by)
+        return Groups(kernels, tuple(sorted(removed)))
 
 
 def equal_results(
