@@ -88,11 +88,6 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*own_sheets(), *_SHIPPED, *_substitutes.get()}))
 
 
-@cache
-def _shipped_device(name: str) -> Device:
-    return read(_SHIPPED[name])
-
-
 def load(name: str) -> Device:
     """The device of that name (``v100``); TargetError names the choices.
 
@@ -103,7 +98,7 @@ def load(name: str) -> Device:
     if own := own_sheets().get(name):
         return read(own)
     if name in _SHIPPED:
-        return _shipped_device(name)
+        return _read_once(_SHIPPED[name])
     raise TargetError(
         f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
         f"or write {user_folder() / '<name>.toml'}"
@@ -131,9 +126,8 @@ def read(file: Path | str, name: str | None = None) -> Device:
     if sheet.kind == "gpu" and not sheet.clock_mhz:
         _refuse(path, "clock_mhz is 0, but must be positive for a GPU")
     for table, known in _RATES.items():
-        for precision in getattr(sheet, table):
-            if precision not in known:
-                _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
+        for precision in [p for p in getattr(sheet, table) if p not in known]:
+            _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
     if sheet.kind == "gpu":
         _check_ratios(path, sheet)
     device = name or path.stem
@@ -150,6 +144,9 @@ def read(file: Path | str, name: str | None = None) -> Device:
         cache_bytes=tuple(int(kib * 1024) for kib in sheet.cache_kib),
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
     )
+
+
+_read_once = cache(read)
 
 
 def _sheet(path: Path) -> _Sheet:

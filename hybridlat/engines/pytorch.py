@@ -25,7 +25,7 @@ from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import TURNS, Match, Rewritten, each
 from hybridlat.engines.fusion.precision import in_floats
-from hybridlat.engines.fusion.rules import Eliminate, Rule, apply, in_force, unknown_operators
+from hybridlat.engines.fusion.rules import Eliminate, apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
 from hybridlat.onnx_io.facts import bias_origin, simplified
@@ -58,12 +58,9 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
     free = Eliminate(rules.VIEW, "the same bytes", lambda _, view: view.positions[0] not in copying)
-    table: tuple[Rule, ...] = (free, *rules.COMPOSITES)
-    unknown: tuple[str, ...] = ()
-    if compiled:
-        table = (*table, *rules.INDUCTOR)
-        unknown = unknown_operators(module.network, table, rules.LIBRARY)
-    else:
+    table = (free, *rules.COMPOSITES, *(rules.INDUCTOR if compiled else ()))
+    unknown = unknown_operators(module.network, table, rules.LIBRARY) if compiled else ()
+    if not compiled:
         nodes = list(module.network.nodes)
         for i in in_channels_last:
             nodes[i] = nodes[i].with_attributes(memory_format="channels_last")
@@ -215,13 +212,18 @@ def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple
     With ``casts_apart`` a cast of an activation is a kernel.
     """
     network = module.network
-    demanded, types = _demanded_types(network, groups), dict(network.types)
+    types = dict(network.types)
+    demanded: dict[int, str] = {}  # of each operator, by what its kernel stands for
+    for kernel in groups.kernels:
+        ops = {network.nodes[i].qualified_op for i in kernel}
+        if ops & _HALF_OPS:
+            demanded.update(dict.fromkeys(kernel, HALF))
+        elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:
+            demanded.update(dict.fromkeys(kernel, FULL))
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
-                is_put_in = any(name.endswith(_APART) for name in node.inputs)
-                is_own = node.op in _OWN_PARAMETERS or is_put_in
-                element_type = demanded.get(position) or _widest(network, node, types, is_own)
+                element_type = demanded.get(position) or _widest(network, node, types)
                 types[out] = types[out]._replace(dtype=element_type)
     if casts_apart:
         return _with_casts(module, groups, demanded, types)
@@ -229,22 +231,10 @@ def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple
     return module._replace(network=replace(network, types=types)), groups
 
 
-def _demanded_types(network: Network, groups: Groups) -> dict[int, str]:
-    """The type that autocast demands of an operator, by what its kernel stands for."""
-    demanded: dict[int, str] = {}
-    for kernel in groups.kernels:
-        ops = {network.nodes[i].qualified_op for i in kernel}
-        if ops & _HALF_OPS:
-            demanded.update(dict.fromkeys(kernel, HALF))
-        elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:
-            demanded.update(dict.fromkeys(kernel, FULL))
-    return demanded
-
-
-def _widest(network: Network, node: Node, types: dict[str, TensorType], is_own: bool) -> str:
+def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
     """The type that PyTorch promotes to: a parameter of the module counts, a number does not."""
     read = [types[name].dtype for name in node.inputs if name in types]
-    if not is_own:
+    if node.op not in _OWN_PARAMETERS and not any(n.endswith(_APART) for n in node.inputs):
         constants = [network.constants[n].type for n in node.inputs if n in network.constants]
         read += [constant.dtype for constant in constants if constant.shape]
     return FULL if FULL in read or HALF not in read else HALF
@@ -273,10 +263,8 @@ def _with_casts(
 ) -> tuple[Rewritten, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
     network = module.network
-    nodes: list[Node] = []
-    origins: list[tuple[int, ...]] = []
-    position_of: list[int] = []
-    casts: list[tuple[int, ...]] = []
+    nodes, position_of = list[Node](), list[int]()
+    origins, casts = list[tuple[int, ...]](), list[tuple[int, ...]]()
     for position, node in enumerate(network.nodes):
         inputs = list(node.inputs)
         dtype = demanded.get(position)

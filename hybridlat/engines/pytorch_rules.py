@@ -16,15 +16,7 @@ from dataclasses import replace
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import neutral
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
-from hybridlat.engines.fusion.patterns import (
-    TURNS,
-    TWINS,
-    Match,
-    Pass,
-    Rewritten,
-    each,
-    whole_numbers,
-)
+from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import Sizes, packed, reshaped
@@ -58,7 +50,7 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
     for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
         start, end = end, end + int(size)
         values = zip(("start", "end", "axis"), (start, end, axis), strict=True)
-        put = {f"{made}/{label}": whole_numbers(value) for label, value in values}
+        put = {f"{made}/{label}": integers(value) for label, value in values}
         cut = Node(node.name, "Slice", (node.inputs[0], *put), (made,), version=13)
         match.put(*[cut] * bool(made), **put)
 
@@ -76,7 +68,7 @@ def _uneven_pads(net: Network, node: Node, match: Match) -> None:
     before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
     if before != behind:
         grown = map(sum, zip(net.types[x].shape[2:], before, behind, strict=True))
-        sizes = whole_numbers(0, 0, *before, 0, 0, *behind)
+        sizes = integers(0, 0, *before, 0, 0, *behind)
         padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), sizes)
         match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
 
@@ -175,8 +167,7 @@ def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int
         by_layout = node.qualified_op in _BY_LAYOUT and read in strides
         if by_layout and is_channels_last(network.types[read].shape, strides[read]):
             last.add(position)
-        made_now = {out: _made(network, node, out, strides) for out in node.outputs if out}
-        strides.update(made_now)
+        strides |= {out: _made(network, node, out, strides) for out in node.outputs if out}
     return frozenset(copies), frozenset(last)
 
 

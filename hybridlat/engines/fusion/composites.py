@@ -64,7 +64,8 @@ def bind(net: Network, tensor: str, pattern: Pattern, bound: Bound) -> Bound | N
         return None
     if pattern in (NUMBER, PARAMETER) or not constant.values:
         return bound
-    return bound if _is_near(constant.values[0], pattern) else None
+    number = cast(float, pattern)
+    return bound if math.isclose(constant.values[0], number, rel_tol=1e-3) else None
 
 
 def _bind_operands(
@@ -95,14 +96,9 @@ def _is_usual(net: Network, node: Node) -> bool:
     """Whether a mean is over the last axis, and a HardSigmoid is that of a HardSwish."""
     if node.op == "ReduceMean":
         return node.attribute("axes") == (len(net.type_of(node.inputs[0]).shape) - 1,)
-    is_gate = len(node.attributes) == 1 and _is_near(node.attribute("alpha"), _SIXTH)
+    alpha = cast(float, node.attribute("alpha", 0.0))
+    is_gate = len(node.attributes) == 1 and math.isclose(alpha, _SIXTH, rel_tol=1e-3)
     return is_gate or node.op != "HardSigmoid"
-
-
-def _is_near(value: object, number: object) -> bool:
-    if not isinstance(value, int | float) or not isinstance(number, int | float):
-        return False
-    return math.isclose(value, number, rel_tol=1e-3)
 
 
 def _sixth(pattern: Pattern) -> tuple[Made, ...]:

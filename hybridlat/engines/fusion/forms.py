@@ -13,15 +13,7 @@ from dataclasses import replace
 from typing import cast
 
 from hybridlat.engines.fusion.composites import COMPOSITES, attentions, concats, own_pads
-from hybridlat.engines.fusion.patterns import (
-    TURNS,
-    TWINS,
-    Match,
-    Pass,
-    each,
-    nothing,
-    whole_numbers,
-)
+from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, each, integers, nothing
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, named
 from hybridlat.onnx_io.facts import simplified
@@ -56,7 +48,7 @@ def _slices(net: Network, node: Node, match: Match) -> None:
     if len(members) > 1:
         match.members, shape = tuple(members), net.types[match.made].shape
         columns = zip(*[(*cuts[axis], axis) for axis in sorted(cuts)], strict=True)
-        match.add("Slice", members[0].inputs[:1], shape, *[whole_numbers(*c) for c in columns])
+        match.add("Slice", members[0].inputs[:1], shape, *[integers(*c) for c in columns])
 
 
 def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
@@ -77,7 +69,7 @@ def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             outputs = tuple([member.outputs[0] for member in members])
             attributes = (("axis", axis),) if axis else ()
             split = Node(members[0].name, "Split", (source, name), outputs, attributes, version=13)
-            sizes = whole_numbers(*map(int.__sub__, ends, starts))
+            sizes = integers(*map(int.__sub__, ends, starts))
             match = Match(net, *members)
             match.put(split, **{name: sizes})
             yield match
@@ -231,7 +223,7 @@ def _resizes(net: Network, node: Node, match: Match) -> None:
     sizes = f"{match.made}/sizes"
     if any(node.inputs[1:]):
         sized = replace(node, inputs=(node.inputs[0], "", "", sizes))
-        match.put(sized, **{sizes: whole_numbers(*net.types[match.made].shape)})
+        match.put(sized, **{sizes: integers(*net.types[match.made].shape)})
 
 
 _ROWS: Pass = (_PRODUCTS | _BY_ROWS | {"Reshape"}, _flat_products)

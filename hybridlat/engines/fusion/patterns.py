@@ -59,7 +59,7 @@ class Match:
         known = self.types.get(source) or self.net.type_of(source)
         if known.shape == tuple(shape):
             return source
-        return self.add("Reshape", (source,), shape, whole_numbers(*shape))
+        return self.add("Reshape", (source,), shape, integers(*shape))
 
     def put(self, *nodes: Node, **constants: Constant) -> None:
         """Operators whose results have their names already, and new constants."""
@@ -193,7 +193,7 @@ def _hides(match: Match, members: set[int], nodes: Sequence[Node]) -> bool:
     )
 
 
-def whole_numbers(*values: int) -> Constant:
+def integers(*values: int) -> Constant:
     """Sizes, axes or places, as constants of operators have them."""
     return Constant(TensorType("int64", (len(values),)), values)
 
@@ -248,7 +248,7 @@ def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
                 at = blocks if turn else at
                 kept = first.get((x, at, to), match.made)
                 if kept == match.made and (source, turn) != (read, order or ()):
-                    op, sizes = ("Transpose", []) if turn else ("Reshape", [whole_numbers(*to)])
+                    op, sizes = ("Transpose", []) if turn else ("Reshape", [integers(*to)])
                     kept = match.add(op, (source,), to, *sizes, **({"perm": turn} if turn else {}))
                     first.setdefault((x, at, to), kept)
                 source = kept

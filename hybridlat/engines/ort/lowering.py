@@ -51,8 +51,17 @@ _log = logging.getLogger(__name__)
 def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
     plain = numbered(network)
-    with scratch_folder() as folder:
-        raw = _optimised(plain, folder, target.threads or 1)
+    try:
+        with scratch_folder() as folder:
+            raw = onnx_io.engine_network(plain, folder, target.threads or 1)
+    except NetworkError as error:
+        advice = ""
+        if any(t.dtype == "bfloat16" for t in network.types.values()):
+            advice = (
+                "; its CPU kernels do not know BF16: export the model in FP32 (model.float()), or "
+                "ask for a target that computes in BF16, such as h100/tensorrt/bf16"
+            )
+        raise MeasurementError(f"{network.name}: {one_line(error)}{advice}") from error
     lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = _trace(plain, lowered)
     removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
@@ -95,8 +104,7 @@ def installed_version() -> str:
 def is_checked(version: str, block: int) -> bool:
     """Whether the rules were held to the engine under a version, as ``1.32.0``, and a layout."""
     checked = json.loads(CHECKED_VERSIONS.read_text())
-    known = checked.get(".".join(version.split(".")[:2]))
-    return known is not None and known["block"] == block
+    return bool(checked.get(".".join(version.split(".")[:2]), {}).get("block") == block)
 
 
 def context_of(network: Network) -> str:
@@ -185,19 +193,6 @@ def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
     )
 
 
-def _optimised(network: Network, folder: Path, threads: int) -> Network:
-    try:
-        return onnx_io.engine_network(network, folder, threads)
-    except NetworkError as error:
-        advice = ""
-        if any(t.dtype == "bfloat16" for t in network.types.values()):
-            advice = (
-                "; its CPU kernels do not know BF16: export the model in FP32 (model.float()), or "
-                "ask for a target that computes in BF16, such as h100/tensorrt/bf16"
-            )
-        raise MeasurementError(f"{network.name}: {one_line(error)}{advice}") from error
-
-
 # ---- which operators of a file each kernel computes ----
 
 
@@ -211,7 +206,10 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     claimed: set[int] = set()
     anchors = [_anchors(file, node) for node in lowered.nodes]
     anchored = {position for group in anchors for position in group}
-    equals = _equals(file)
+    classes: dict[str, list[int]] = {}
+    for later, first in equal_results(file, file.nodes).items():
+        classes.setdefault(first, [file.producers[first]]).append(file.producers[later])
+    equals = {position: alike for alike in classes.values() for position in alike}
     for group in anchors:  # an operator that was merged into an equal one goes to its kernel
         for position in [p for p in group if p in equals]:
             merged = [p for p in equals[position] if p not in anchored]
@@ -220,29 +218,17 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     origins: list[tuple[int, ...]] = []
     for node, starts in zip(lowered.nodes, anchors, strict=True):
         mine: set[int] = set()
-        stack = [s for s in starts if s not in claimed]
+        stack = list(starts)
         while stack:
             position = stack.pop()
-            if position in claimed or position in mine:
-                continue
-            mine.add(position)
-            for name in file.nodes[position].inputs:
-                source = file.producers.get(name)
-                if source is not None and source not in anchored:
-                    stack.append(source)
+            if position not in claimed and position not in mine:
+                mine.add(position)
+                makers = map(file.producers.get, file.nodes[position].inputs)
+                stack += [m for m in makers if m is not None and m not in anchored]
         mine |= _absorbed(file, equals, claimed | anchored, node, starts[:1], mine)
         claimed |= mine
         origins.append(tuple(sorted(mine)))
     return tuple(origins)
-
-
-def _equals(file: Network) -> dict[int, list[int]]:
-    """For each operator that computes the same as others: all of them."""
-    producer = file.producers
-    classes: dict[str, list[int]] = {}
-    for later, first in equal_results(file, file.nodes).items():
-        classes.setdefault(first, [producer[first]]).append(producer[later])
-    return {position: group for group in classes.values() for position in group}
 
 
 def _anchors(file: Network, node: Node) -> list[int]:

@@ -10,7 +10,6 @@ from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.schema.target import version_key
 
-_CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
 _INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
@@ -90,7 +89,7 @@ def is_fully_connected(producer: Group, consumer: Group) -> bool:
     if conv is None or not is_half(producer, consumer):
         return False
     is_plain = _is_dense(producer) and conv.attribute("strides") in (None, (1,), (1, 1))
-    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
+    wide = all(c >= _PRODUCT_CHANNELS and c % 8 == 0 for c in weight[:2])
     return is_plain and wide and set(weight[2:]) <= {1}
 
 
@@ -192,8 +191,11 @@ def writes_in_place(producer: Group, consumer: Group) -> bool:
     parts = consumer.first.inputs
     if consumer.kind != "Concat" or len(parts) == 1:
         return False
-    if any(_is_part_of_another(part, consumer) for part in parts):
-        return False
+    grouping, nodes = consumer.grouping, consumer.network.nodes
+    for reader in {i for part in parts for i in consumer.network.consumers[part]}:
+        is_own = reader in grouping.removed or grouping.group_of[reader] is consumer
+        if nodes[reader].op == "Concat" and not is_own:
+            return False  # a part of another one too
     return not any(maker.kind in _CAN_WRITE_ANYWHERE for maker in consumer.producers)
 
 
@@ -203,12 +205,6 @@ def writes_in_place(producer: Group, consumer: Group) -> bool:
 def _input_shape(group: Group) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     return group.network.types[group.data[0]].shape if group.data else (0, 0, 0)
-
-
-def _is_part_of_another(part: str, group: Group) -> bool:
-    grouping, nodes = group.grouping, group.network.nodes
-    readers = [i for i in group.network.consumers.get(part, ()) if i not in grouping.removed]
-    return any(nodes[i].op == "Concat" and grouping.group_of[i] is not group for i in readers)
 
 
 def _conv(group: Group) -> Node | None:
@@ -228,10 +224,8 @@ def _is_dense(group: Group) -> bool:
 
 def _read_alike(*groups: Group) -> bool:
     """Whether dense convolutions have the same windows and read the same tensor."""
-    convs = [conv for group in groups if (conv := _conv(group))]
+    convs = [_conv(group) for group in groups]
     names = ("group", "strides", "pads", "dilations")
-    windows = {
-        (conv.inputs[0], _weight(group)[1:], *map(conv.attribute, names))
-        for group, conv in zip(groups, convs, strict=False)
-    }
-    return len(convs) == len(groups) and len(windows) == 1 and _is_dense(groups[0])
+    windows = {(c.inputs[0], *map(c.attribute, names)) if c else () for c in convs}
+    filters = {_weight(group)[1:] for group in groups}
+    return len(windows) == len(filters) == 1 and _is_dense(groups[0])
