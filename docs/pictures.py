@@ -155,16 +155,14 @@ def draw_family(axes: Any) -> None:
         texts.append(sign(b.network()).text)
     for text, colour in TASKS.items():
         target = Target.parse(text)
-        model = shipped.load(shipped.folders("tensorrt", Path())[0])
-        task, device = (
-            shipped.task_of(target, model.tasks, model.seen),
-            device_sheets.of_target(target),
-        )
+        device = device_sheets.of_target(target)
+        model = shipped.load(shipped.folders("tensorrt")[-1])  # the one that ships
+        task = shipped.task_of(target, model.tasks, model.seen)
         sets = [kernel_set(table_of_texts([t], [1.0]), device, target.precision) for t in texts]
         points = np.stack([model.embedding(one.descriptors, one.classes)[0] for one in sets])
-        logs = points @ model.coefficients(task)
+        logs = points @ model.coefficients([task])[task]
         spreads = model.gp.spreads(points, [task] * len(points))
-        seen = model.seen_of(task)
+        seen = model.seen[model.tasks.index(task)] if task in model.tasks else 0
         label = f"{text}: {seen} networks" if seen else f"{text}: none of this device"
         axes.plot(widths, np.exp(logs), color=colour, label=label)
         axes.fill_between(widths, np.exp(logs - spreads), np.exp(logs + spreads), color=colour,

@@ -1,5 +1,6 @@
 """Every command and every piece of Python on the pages runs as it stands; one number for a fact."""
 
+import importlib.util
 import json
 import re
 import tomllib
@@ -107,6 +108,21 @@ def test_every_picture_is_made_by_a_script() -> None:
     assert {p.parent for p in shown} <= {ROOT / "docs/pictures", ROOT / "experiments/figures"}
     assert not [path.name for path in shown if not path.is_file()]
     assert not [path.name for path in shown if path.stem.partition("_")[0] not in named]
+
+
+def test_the_script_of_the_site_draws_its_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("site_pictures", ROOT / "docs/pictures.py")
+    assert spec and spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "PICTURES", tmp_path)
+    with matplotlib.rc_context():
+        script.main()
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn <= {path.name for path in ROOT.glob("docs/pictures/*")} and len(drawn) == 4
 
 
 def test_what_the_pages_point_at_is_there() -> None:
