@@ -39,10 +39,11 @@ def linearised(world) -> tuple[np.ndarray, np.ndarray]:
     model = world.learn(world.counted, with_trees=False)
     rows = np.flatnonzero(world.counted)
     points, residuals = [], []
+    coefficients = model.coefficients([one.task for one in world.observations])
     for i, each in zip(rows, world.predict(model, rows), strict=True):
         one = world.observations[i]
         points.append(each.equation)
-        mean = each.equation @ model.coefficients(one.task)
+        mean = each.equation @ coefficients[one.task]
         residuals.append(np.log(one.latency_us / each.median_us) + mean)
     return np.array(points), np.array(residuals)
 
