@@ -124,12 +124,18 @@ class Baseline(abc.ABC):
 
 
 _OWN = {
-    "flops_linear": "FlopsLinear", "kernel_forest": "KernelForest",
-    "layerwise_learned": "LayerwiseLearned", "layerwise_measured": "LayerwiseMeasured",
-    "lookup_only": "LookupOnly", "model_only": "ModelOnly", "per_kind_linear": "PerKindLinear",
-    "roofline": "Roofline", "wave_model": "WaveModel",
-}  # fmt: skip
-BASELINES = Plugins("hybridlat.baselines", {n: f"{__name__}.methods:{c}" for n, c in _OWN.items()})
+    "flops_linear": "methods:FlopsLinear",
+    "kernel_forest": "methods:KernelForest",
+    "layerwise_learned": "methods:LayerwiseLearned",
+    "layerwise_measured": "methods:LayerwiseMeasured",
+    "lookup_only": "methods:LookupOnly",
+    "model_only": "methods:ModelOnly",
+    "per_kind_linear": "methods:PerKindLinear",
+    "roofline": "methods:Roofline",
+    "wave_model": "methods:WaveModel",
+}
+"""By name, the module of this folder and the class."""
+BASELINES = Plugins("hybridlat.baselines", {n: f"{__name__}.{c}" for n, c in _OWN.items()})
 
 
 def names() -> tuple[str, ...]:
