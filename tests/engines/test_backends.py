@@ -20,7 +20,7 @@ from hybridlat.schema.target import Target
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend
 from tests.networks import SMALL, Builder, conv_relu, residual_block
 
-MINE = registry.EngineEntry(backend="tests.fakes.fake_backend:FakeBackend")
+THEIRS = registry.EngineEntry(backend="tests.fakes.fake_backend:FakeBackend")
 
 
 def onnxruntime() -> Backend:
@@ -156,14 +156,14 @@ def test_every_lowering_accounts_for_every_node_once(engine: str) -> None:
 def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "importlib.metadata.entry_points",
-        lambda group: [EntryPoint("mine", f"{__name__}:MINE", group)],
+        lambda group: [EntryPoint("theirs", f"{__name__}:THEIRS", group)],
     )
     offered = replace(registry.ENGINES)  # a registry that has not looked yet
     monkeypatch.setattr(registry, "ENGINES", offered)
-    assert "mine" in registry.backends() and "mine" not in registry.lowerings()
-    assert isinstance(registry.open_backend("mine"), FakeBackend)
-    with pytest.raises(TargetError, match=r"unknown engine 'mine'.*engines: .*tensorrt"):
-        registry.lower(conv_relu(), Target.parse("here/mine/fp32"))
+    assert "theirs" in registry.backends() and "theirs" not in registry.lowerings()
+    assert isinstance(registry.open_backend("theirs"), FakeBackend)
+    with pytest.raises(TargetError, match=r"unknown engine 'theirs'.*engines: .*tensorrt"):
+        registry.lower(conv_relu(), Target.parse("here/theirs/fp32"))
 
 
 def samples(session: Session, count: int) -> list[float]:

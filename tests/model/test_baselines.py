@@ -99,12 +99,14 @@ def test_the_wave_model_explains_a_staircase_from_few_rows() -> None:
 
 
 def test_another_package_may_offer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("mine", "hybridlat.model.baselines.methods:Roofline", "hybridlat.baselines")
+    point = EntryPoint(
+        "theirs", "hybridlat.model.baselines.methods:Roofline", "hybridlat.baselines"
+    )
     monkeypatch.setattr(
         "importlib.metadata.entry_points",
         lambda group: [point] if group == "hybridlat.baselines" else [],
     )
     offered = plugins.Plugins("hybridlat.baselines", baselines.BASELINES.own)
     monkeypatch.setattr(baselines, "BASELINES", offered)
-    assert set(baselines.names()) == {*offered.own, "mine"}
-    assert baselines.load("mine") is baselines.load("roofline")
+    assert set(baselines.names()) == {*offered.own, "theirs"}
+    assert baselines.load("theirs") is baselines.load("roofline")
