@@ -47,7 +47,7 @@ class _Problems(list[Facts]):
         self.append({"severity": severity, "what": what, "fix": fix})
 
 
-_OF_TARGET = ("cells", "networks", "failures", "last")
+_STATS = ("cells", "networks", "failures", "last")  # of a target, as the store counts them
 _TIMING = "How long to time the machine; 0 leaves that out."
 
 
@@ -104,6 +104,7 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
 
 
 def _conditions(problems: _Problems) -> dict[str, str]:
+    """The machine's load, governor and quota, as far as they can be read."""
     load = LoadMeter().load()
     facts = {} if load is None else {"load": f"{load.load:.1f}"}
     if load is not None and load.is_busy:
@@ -150,11 +151,12 @@ def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | 
 
 
 def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
+    """What the store holds of each target, and how far the pace of its machine wanders."""
     try:
         for stats in store.stats():
             drift = pace_drift(TargetData(stats.target, store))
             wander = drift.share if drift.processes else None
-            facts = {name: getattr(stats, name) for name in _OF_TARGET}
+            facts = {name: getattr(stats, name) for name in _STATS}
             yield {"target": str(stats.target), **facts, "wander_share": wander}
     except StoreError as error:
         fix = "run `hybridlat store check`, or give --store"
@@ -162,6 +164,7 @@ def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
 
 
 def _place(store: StorePlace, problems: _Problems) -> str:
+    """Where the store is, and how large its file."""
     if store.file is None:
         return store.address
     folder = next(parent for parent in store.file.parents if parent.exists())
@@ -174,15 +177,17 @@ def _place(store: StorePlace, problems: _Problems) -> str:
 
 
 def _shown(checkup: Facts) -> Iterator[Table | Text | str]:
+    """The tables and lines that people read in place of the JSON."""
     machine = {**checkup["machine"], "store": checkup["store"]}
     facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
     engines, held = [], []
-    for of in checkup["engines"]:
-        here = Cell(of["target"], "measured") if of["target"] else Cell(of["why_not"], "hint")
-        engines.append([of["name"], of["version"] or NOTHING, here])
-    for of in checkup["held"]:
-        counts = [f"{of['cells']:,}", f"{of['networks']:,}", plus_minus_text(of["wander_share"])]
-        held.append([of["target"], *counts, of["last"][:10] or NOTHING])
+    for one in checkup["engines"]:
+        here = Cell(one["target"], "measured") if one["target"] else Cell(one["why_not"], "hint")
+        engines.append([one["name"], one["version"] or NOTHING, here])
+    for one in checkup["held"]:
+        wander, day = plus_minus_text(one["wander_share"]), one["last"][:10]
+        counts = [f"{one['cells']:,}", f"{one['networks']:,}"]
+        held.append([one["target"], *counts, wander, day or NOTHING])
     for table in (
         Table([Column(style="dim"), Column(wraps=True)], facts, f"hybridlat {__version__} on"),
         Table(titled("engine", "version", "measures here as", wraps=True), engines),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -15,7 +16,8 @@ from hybridlat.report.prediction_table import choice_table, csv_of, order_note, 
 from hybridlat.report.table import Table
 from hybridlat.report.units import latency_text
 
-_ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
+_ROWS = 20  # without --all
+_WIDE = 150  # characters of a terminal that has room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
 
 
@@ -40,18 +42,19 @@ def recommend(run: Run) -> int:
     if run.fps is not None and run.budget is not None:
         raise click.UsageError("Give one budget: --fps or --max-latency.")
     how = run.among("precision store batch shapes confidence")
-    how |= dict([run.budget or ("fps", run.fps)])
+    argument, limit = run.budget or ("fps", run.fps)
     with ProgressShown().at(f"looking at what fits {run.pattern!r}", run.on_message):
-        estimates = hybridlat.recommend(run.network, run.pattern, **how)
+        estimates = hybridlat.recommend(run.network, run.pattern, **how, **{argument: limit})
     kept = [one for one in estimates if one.verdict != "over"]
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
-    counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]
+    verdicts = Counter(one.verdict for one in estimates)  # None without a budget
+    within, unsure, over = (verdicts[name] for name in ("within", "unsure", "over"))
     notes = list[str]()
     if left := len(estimates) - len(shown):
         notes.append(f"{left} more rows (--all)")
-    if any(counts):
+    if within or unsure or over:
         most = latency_text(estimates[0].max_latency_us)
-        notes.append(f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
+        notes.append(f"{within} within {most}, {unsure} unsure, {over} over")
     if len({one.basis for one in shown}) > 1:
         notes.append("Rows that rest on different things do not compare closely.")
     notes += filter(None, [order_note(shown)])
@@ -61,7 +64,9 @@ def recommend(run: Run) -> int:
     run.show(listed, table, *map(Text, notes))
     run.write_page(shown, choice=choice_table(shown, wide=True))
     run.write_tables(lambda: csv_of(map(record_of, estimates)))
-    return 0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER
+    if over and not within and not unsure:
+        return OVER
+    return UNTRUSTED if unsure and not within else 0
 
 
 @command("network target device threads store measured layers known batch shape json")
@@ -79,8 +84,8 @@ def explain(run: Run) -> int:
     Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
     """
     sizes, layers = run.among("batch shapes"), run.layers and read_layers(run.layers)
-    with run.opened(run.target, measure="never") as (predictor, shown):
-        shown.at(f"explaining {run.network}", run.on_message)
+    with run.opened(run.target, measure="never") as (predictor, progress):
+        progress.at(f"explaining {run.network}", run.on_message)
         predictor.give(run.latencies, **sizes)
         explanation = predictor.explain(run.network, run.measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
@@ -110,15 +115,16 @@ def sweep(run: Run) -> int:
     Exit codes: 0 done, 2 bad input, 3 a value cannot be had, or is not to be trusted.
     """
     batch = run.batch or ()
-    axes: dict[Any, Any] = {"size": run.size, "width": run.width, "batch": batch[1:] and batch}
+    batches = batch if len(batch) > 1 else ()  # a single one is that of another curve
+    axes: dict[Any, Any] = {"size": run.size, "width": run.width, "batch": batches}
     curves = [(over, values) for over, values in axes.items() if values]
     if len(curves) != 1:
         raise click.UsageError("Give one of --size, --width and --batch with two values or more.")
     ((over, values),) = curves
-    one = None if over == "batch" or not batch else int(batch[0])
-    with run.opened(run.target) as (predictor, shown):
-        shown.at(f"predicting {run.network} over {over}", run.on_message)
-        curve = predictor.sweep(run.network, over, values, batch=one, shapes=run.shapes)
+    fixed = int(batch[0]) if batch and over != "batch" else None
+    with run.opened(run.target) as (predictor, progress):
+        progress.at(f"predicting {run.network} over {over}", run.on_message)
+        curve = predictor.sweep(run.network, over, values, batch=fixed, shapes=run.shapes)
     estimates = list(curve.estimates.values())
     run.show(curve.to_json(), curve.table())
     if curve.refused:
