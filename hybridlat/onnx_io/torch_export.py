@@ -24,10 +24,10 @@ Example: TypeAlias = "torch.Tensor | Sequence[Any] | Mapping[str, Any]"
 either (one for each input), or a mapping from keyword to either."""
 
 SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where PyTorch writes the modules that an operator comes from."""
+"""The key under which PyTorch writes the modules that an operator comes from."""
 _STACK = "pkg.torch.onnx.stack_trace"
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
-_NAME = re.compile(r"'([^'\\]*)'")
+_NAME = re.compile(r"'([^'\\]*)'")  # of a list of texts, as Python prints it
 _LIST = re.compile(r"\[(?:'[^'\\]*'(?:, (?=')|(?=\])))*\]")
 _LEAST_ELEMENTS = 17  # what is smaller may decide shapes, and keeps its values
 _DISTINCT_ROWS = 16  # of every parameter: enough to be neither even nor equal to another
@@ -55,9 +55,9 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
         raise MissingExtra("torch", "torch", "a torch.nn.Module as a network") from error
     if importlib.util.find_spec("onnxscript") is None:  # PyTorch does not bring it along
         raise MissingExtra("onnxscript", "torch", "a torch.nn.Module as a network")
-    positional, named = _arguments(module, example, batch)
+    positional, by_keyword = _arguments(module, example, batch)
     with as_deployed(module), torch.no_grad(), distinct_values(module):
-        return _exported(module, positional, named)
+        return _exported(module, positional, by_keyword)
 
 
 def scopes_of(text: str) -> list[str]:
@@ -72,14 +72,19 @@ def source_line(stack: str, library: str) -> str:
 
 
 def _exported(
-    module: torch.nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
+    module: torch.nn.Module, positional: tuple[Any, ...], by_keyword: dict[str, Any]
 ) -> onnx.ModelProto:
-    """``torch.export`` and onnxscript, PyTorch's default exporter since 2.9."""
+    """The model by PyTorch's default exporter since 2.9, without large tensors.
+
+    Operators are named by the modules around them and the line of source that called them.
+    """
     import onnx_ir
     import torch
 
     try:
-        program = torch.onnx.export(module, positional, kwargs=named, dynamo=True, verbose=False)
+        program = torch.onnx.export(
+            module, positional, kwargs=by_keyword, dynamo=True, verbose=False
+        )
     except Exception as error:  # what a module raises may be anything
         cause: BaseException = error
         while cause.__cause__ is not None:  # the exporter's own words name its steps alone
@@ -109,6 +114,7 @@ def _exported(
 def _arguments(
     module: torch.nn.Module, example: Example, batch: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, those by keyword apart: shapes have become tensors."""
     import torch
 
     every = (*module.parameters(), *module.buffers())
@@ -142,7 +148,7 @@ def _arguments(
 
 @contextlib.contextmanager
 def as_deployed(module: torch.nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, and every part of it in its own mode afterwards.
+    """A block with the module in evaluation mode; every part is in its own mode afterwards.
 
     One thread at a time: a second one would take the first one's mode for the module's own. What
     exporters warn of and log meanwhile (tracing hints, deprecations) is not shown.
@@ -162,11 +168,12 @@ def as_deployed(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def distinct_values(module: torch.nn.Module) -> Iterator[None]:
-    """Every float parameter and buffer begins with positive values like no other's, for a while.
+    """A block in which each float parameter and buffer begins with values like no other's.
 
     Exporters drop zeros and ones and merge equal tensors, so that an untrained module would become
-    another network than a trained one. The first rows are enough for that, and all that is kept to
-    be written back. What has no values of its own (meta tensors, broadcast ones) stays as it is.
+    another network than a trained one. Positive values in the first rows are enough against that,
+    and only those rows are kept to be written back. What has no values of its own (meta tensors,
+    broadcast ones) stays as it is.
     """
     import torch
 
