@@ -27,7 +27,7 @@ from hybridlat.store.place import StorePlace, without_password
 
 EXPERIMENT = VIEW = "hybridlat"
 MAIN = "accuracy"  # stands first, since MLflow sorts groups of metrics by name
-_MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage", "median")
+_MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage", "median")  # the first 4: columns
 _WIDTHS = {"tags.`target`": 250, "tags.`method`": 90, "tags.`kind`": 90}
 _WIDTHS |= {f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN[:4]}
 _COLUMNS = {"selectedColumns": [*_WIDTHS], "columnOrder": [*_WIDTHS], "columnWidths": _WIDTHS}
@@ -55,7 +55,7 @@ Answers = Mapping[str, Sequence[Prediction]]  # by regime
 
 @contextlib.contextmanager
 def opened(store_url: str, uri: str = "") -> Iterator[str]:
-    """A block in which MLflow keeps runs; their experiment's id. MissingExtra, TrackingError."""
+    """A block in which MLflow keeps runs; their experiment's id; or MissingExtra, TrackingError."""
     if find_spec("mlflow") is None:
         raise MissingExtra("mlflow", "track", "hybridlat mlflow")
     uri, before = uri or tracking_uri(store_url), dict(os.environ)
@@ -81,7 +81,7 @@ def opened(store_url: str, uri: str = "") -> Iterator[str]:
 
 @contextlib.contextmanager
 def optional() -> Iterator[None]:
-    """A block that MLflow's absence ends without a word, and its failure with a warning."""
+    """A block that MLflow's absence ends without a message, and its failure with a warning."""
     try:
         with contextlib.suppress(MissingExtra):
             yield
@@ -166,10 +166,10 @@ def log_evaluation(store: str, report: TargetReport, parameters: Parameters) -> 
 
 
 def about(target: Target, kind: str) -> dict[str, str]:
-    """What the runs of a target are filtered by."""
-    about = {"kind": kind, "method": OWN, "target": str(target), "engine": target.engine}
-    about |= {"machine": platform.node(), "hybridlat": metadata.version("hybridlat")}
-    return about | {"mlflow.source.name": "hybridlat"}
+    """The tags by which the runs of a target are filtered."""
+    tags = {"kind": kind, "method": OWN, "target": str(target), "engine": target.engine}
+    tags |= {"machine": platform.node(), "hybridlat": metadata.version("hybridlat")}
+    return tags | {"mlflow.source.name": "hybridlat"}
 
 
 def log(parameters: Parameters, figures: Metrics, predictions: Answers) -> None:
@@ -198,7 +198,7 @@ def log(parameters: Parameters, figures: Metrics, predictions: Answers) -> None:
 
 
 def metrics(rows: Sequence[ResultRow], rivals: Mapping[str, ResultRow] = {}) -> Metrics:
-    """Figures of a method's rows; those of ``unseen``, or most cells, first, in ``accuracy``."""
+    """Figures by regime; those of ``unseen``, most ``cells`` or the last first, as ``accuracy``."""
     held_out = [row for row in rows if row.regime.partition("@")[0] in ("unseen", "cells")]
     made = dict[tuple[str, int], float | None]()
     for row in rows:
