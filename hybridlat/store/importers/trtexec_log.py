@@ -22,7 +22,7 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
 _MOST_APART = 1.25  # the times may hold the warm-up, which the log's median leaves out
-_MOST_AT_ONCE = 1.5
+_MOST_AT_ONCE = 1.5  # of the medians of all inferences to the time from first to last
 _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
@@ -31,14 +31,16 @@ BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 
 @dataclass(frozen=True)
 class TrtexecLog:
-    """The fields of a run. ``times`` is the file of its times, ``labels`` how it ran.
+    """What one run of trtexec states.
 
-    ``names`` are what its network may be called, an empty one as the log's file is. ``shapes`` are
-    those of inputs; where ``is_typed``, the network's types decide the precision. ``board`` is the
-    number of multiprocessors and the bytes of memory. ``medians_us`` are those of the summary,
-    ``upper_us`` the first percentile of the GPU's time above the median with its share (0..1),
-    ``objection`` why the run is no measurement. ``power_mode`` is a Jetson's, as nvpmodel printed
-    it above; ``clocks_hz`` are the GPU's and its memory's.
+    ``fields`` are device, engine, version and precision; ``times`` is the file of its times,
+    ``labels`` how it ran. ``names`` are what its network may be called; an empty one stands for the
+    log's own name. ``shapes`` are those of inputs; where ``is_typed``, the network's types decide
+    the precision. ``board`` is the number of multiprocessors and the bytes of memory.
+    ``medians_us`` are those of the summary, ``upper_us`` the first percentile of the GPU's time
+    above the median with its share (0..1), ``objection`` why the run is no measurement.
+    ``power_mode`` is a Jetson's, as nvpmodel printed it above; ``clocks_hz`` are the GPU's and its
+    memory's.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +70,7 @@ def read_logs(
     exports = dict.fromkeys(file for file in files if file.suffix.lower() == ".json")
     names = Counter(file.name for file in files)
     shown = {file: file.name if names[file.name] == 1 else str(file) for file in files}
-    only = {export.name: export for export in exports if names[export.name] == 1}
+    only_one = {export.name: export for export in exports if names[export.name] == 1}
     for file in files:
         try:
             logs = [] if file in exports else read_runs(text_of(file))
@@ -77,8 +79,8 @@ def read_logs(
             logs = [TrtexecLog(objection=unread)]
         for log in logs:
             beside = file.parent / log.times
-            runs.append((file, log, beside if beside in exports else only.get(log.times)))
-    owners = Counter(times for _, _, times in runs)
+            runs.append((file, log, beside if beside in exports else only_one.get(log.times)))
+    owners = Counter(times for _, _, times in runs)  # how many runs name each file of times
     runs = [(file, log, times if owners[times] == 1 else None) for file, log, times in runs]
     for export in [export for export in exports if owners[export] != 1]:
         shared = Refusal("several runs name the file of times", export.name, "keep one for each")
