@@ -1,4 +1,4 @@
-"""Tasks, and what two of them have in common: S of equation (2)."""
+"""Tasks, and what two of them share: S of equation (2) in ``docs/background/family.md``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hybridlat.model.geometry import Array, Flags
 from hybridlat.schema.target import VERSION
 
 _MODE = re.compile(r"-[0-9]+w$|(?<=^tx2)-max-[pq]$")
-"""How the names of a Jetson's modes end but for its sheet's own: MAXN SUPER is a sheet too."""
+"""How names of a board's power modes end; what else differs (``-super``) is a board of its own."""
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
-"""Of a law: a standard deviation, a variance, a factor."""
+"""A standard deviation, a variance or a factor, as files of laws hold them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,7 +53,7 @@ class Task:
 
     @property
     def shared(self) -> Task:
-        """What own rows and trees are of: the task in whatever power mode of its board."""
+        """The task in whatever power mode of its board: all modes have rows and trees together."""
         board = self.board
         return self if board == self.device else replace(self, device=board)
 
@@ -72,22 +72,19 @@ class Task:
 class Sharing:
     """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
 
-    ``all`` is common to the whole family. The others are common to tasks of one device, one engine
-    version, one precision, one layout, to one task alone, and to all versions of one engine. The
-    last two are of one engine version at one precision, whose kernels are the same on every device,
-    and of GPUs of one generation. A version that one harness timed is another, and the power modes
-    of a board are one device and one task.
+    A version that one harness timed is another, and the power modes of a board are one device and
+    one task.
     """
 
-    all: Number = 1.0
+    all: Number = 1.0  # nothing: the whole family shares it
     device: Number = 0.3
-    engine: Number = 0.2
+    engine: Number = 0.2  # with its version
     precision: Number = 0.3
     layout: Number = 0.1
     task: Number = 0.4
-    runtime: Number = 0.0
-    recipe: Number = 0.0
-    generation: Number = 0.0
+    runtime: Number = 0.0  # the engine in all its versions
+    recipe: Number = 0.0  # version and precision: the kernels are the same on every device
+    generation: Number = 0.0  # of GPUs
 
     @property
     def total(self) -> float:
@@ -101,20 +98,21 @@ class Sharing:
 
 
 class Relations:
-    """What the tasks of two lists have in common: ``alike`` of the distinct ones by name.
+    """What the tasks of two lists have in common, worked out once for each distinct pair.
 
-    ``pairs`` picks (left x right) of what is worked out for those.
+    ``alike`` says by the names of ``Sharing`` which distinct tasks share it (left x right);
+    ``pairs`` is the index that spreads such a table over the lists.
     """
 
     def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
         sides, places = [dict[Task, int](), dict[Task, int]()], list[list[int]]()
         for side, tasks in zip(sides, (left, right), strict=True):  # a task is slow to hash
             places.append([side.setdefault(task, len(side)) for task in tasks])
-        names = {name: name for name in ("precision", "layout", "runtime", "generation")}
-        names |= {"device": "board", "engine": "release", "task": "shared"}
+        attributes = {name: name for name in ("precision", "layout", "runtime", "generation")}
+        attributes |= {"device": "board", "engine": "release", "task": "shared"}
         self.alike = dict[str, Flags]()
-        for name, named in names.items():
-            both = (np.array([getattr(task, named) for task in side], object) for side in sides)
+        for name, attribute in attributes.items():
+            both = (np.array([getattr(task, attribute) for task in side], object) for side in sides)
             self.alike[name] = np.equal.outer(*both)
         self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
         self.pairs = np.ix_(*places)
