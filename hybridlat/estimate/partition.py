@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 PARTITION_FORMAT = 7
-MAX_REMEMBERED = 2048
+MAX_REMEMBERED = 2048  # partitions, in memory
 KEPT_TOGETHER = 32
 """Candidates of a search that one transaction keeps: each alone would cost a server's commit."""
 _log = logging.getLogger(__name__)
@@ -71,16 +71,17 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Runs = tuple[tuple[str, tuple[str, ...]], ...]
+"""Signatures of runs of kernels, each with those of its cells in order."""
 
 
 @dataclass(frozen=True)
 class Partition:
     """A network as cells: ``removed`` are positions of operators that the engine does not run.
 
-    ``runs`` are signatures of runs that were one cell once and may be on record, each with its
-    cells. ``texts`` are the signature texts of cells. The network has its
-    ``hash``, or ``network`` makes what is signed: see ``whole``. ``footprint`` are the bytes of
-    its weights and of the activations that live at once. Empty, its ``outline`` is not known.
+    ``by`` names what lowered it. ``runs`` were one cell once and may be on record as such.
+    ``texts`` are the signature texts of cells. Where ``hash`` is empty, ``network`` makes what is
+    signed for it when ``whole`` is read. ``footprint`` are the bytes of its weights and of the
+    activations that live at once. An empty ``outline`` is not known.
     """
 
     uses: tuple[CellUse, ...]
@@ -141,41 +142,48 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     nodes, types = lowered.network.nodes, lowered.network.types
     kernels: list[tuple[int, ...]] = []
     owned = set[int]()
-    for origin in lowered.origins:  # an operator that several compute belongs to the first
-        held = dict.fromkeys(in_file[i] for i in origin)  # one that is several is one
+    for origin in lowered.origins:  # what several kernels compute belongs to the first
+        # One operator of the file may be several of the network that was lowered.
+        held = dict.fromkeys(in_file[i] for i in origin)
         kernels.append(tuple([position for position in held if position not in owned]))
         owned.update(held)
     rank = file_rank(lowered)
     ops: dict[str, tuple[str, ...]] = {}
     places: defaultdict[str, list[CellPlace]] = defaultdict(list)
     texts: dict[str, str] = {}
-    maker: dict[str, int] = {}
+    order_of: dict[str, int] = {}  # by tensor, the cell that makes it
     runs: dict[str, tuple[str, ...]] = {}
     orders = itertools.count()
     for run in run_positions(lowered.network):
         cells = cells_of_run(lowered.network, run)
         of_run = []
         for positions in cells:
-            signature, signed = sign_part(lowered.network, positions)
+            signature, in_order = sign_part(lowered.network, positions)
             hash_ = signature.hash
             of_run.append(hash_)
             if hash_ not in ops:
                 texts[hash_] = signature.text
                 ops[hash_] = labels(lowered, positions, network, rank)
             order, of_cell = next(orders), [nodes[position] for position in positions]
-            made = {name for node in of_cell for name in node.outputs}
-            read = {name for node in of_cell for name in node.inputs if name in types} - made
-            reads = tuple(sorted({maker.get(name, -1) for name in read}))
-            maker.update(dict.fromkeys(made, order))
-            computed = tuple([kernels[positions[kernel]] for kernel in signed])
+            outputs = {name for node in of_cell for name in node.outputs}
+            inputs = {name for node in of_cell for name in node.inputs if name in types} - outputs
+            reads = tuple(sorted({order_of.get(name, -1) for name in inputs}))
+            order_of.update(dict.fromkeys(outputs, order))
+            computed = tuple([kernels[positions[kernel]] for kernel in in_order])
             places[hash_].append(CellPlace(order, reads, computed))
         if len(cells) > 1:
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
     uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
-    gone = tuple(sorted({*range(len(file_names))}.difference(owned)))
-    about = _batch(network), lowered.by, lowered.warnings, tuple(runs.items())
     return Partition(
-        uses, gone, *about, texts=texts, outline=outline(network), network=lambda: network
+        uses,
+        removed=tuple(sorted({*range(len(file_names))}.difference(owned))),
+        batch=_batch(network),
+        by=lowered.by,
+        warnings=lowered.warnings,
+        runs=tuple(runs.items()),
+        texts=texts,
+        outline=outline(network),
+        network=lambda: network,
     )
 
 
@@ -251,9 +259,10 @@ class Partitioner:
         return partition.signed() if file.digest else partition
 
 
-def _cached(store: Store, key: str, read: Callable[[str], T | None]) -> T | None:
+def _cached(store: Store, key: str, parse: Callable[[str], T | None]) -> T | None:
+    """What the store's cache holds under a key; None too where it cannot be read."""
     try:
-        return store.cache_read(key, read)
+        return store.cache_read(key, parse)
     except StoreError as error:
         _log.warning("what is cached of a file is not used: %s", error)
         return None  # a cache that cannot be read is no reason not to answer
