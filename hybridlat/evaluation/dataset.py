@@ -73,7 +73,7 @@ class Dataset:
         """Hash of all that training sees, 16 hex digits."""
         body: list[object] = [str(self.target)]
         for parts in (self.cells, self.layers):
-            body.append(sorted((h, t.latency_us, t.spread_share) for h, t in parts.items()))
+            body.append(sorted((h, one.latency_us, one.spread_share) for h, one in parts.items()))
         body.append(sorted((n.name, n.latency_us, n.cells, n.layers) for n in self.networks))
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:16]
 
@@ -96,7 +96,7 @@ class Dataset:
 
     def groups(self) -> dict[str, str]:
         """The network that each cell was met in (the first by name); its own hash for the rest."""
-        groups = {h: t.labels.get("network", h) for h, t in self.cells.items()}
+        groups = {h: cell.labels.get("network", h) for h, cell in self.cells.items()}
         for network in sorted(self.networks, key=lambda n: n.name, reverse=True):
             groups.update((h, network.name) for h, _ in network.cells if h in groups)
         return groups
@@ -110,7 +110,7 @@ class Dataset:
         names, cells = {n.name for n in chosen}, {h for n in chosen for h, _ in n.cells}
         kernels = (kernel_hashes(self.cells[h].text) for h in cells & self.cells.keys())
         layers = {h for n in chosen for h, _ in n.layers}
-        of_name = {h for h, t in self.cells.items() if t.labels.get("network") in names}
+        of_name = {h for h, cell in self.cells.items() if cell.labels.get("network") in names}
         return cells.union(layers, of_name, *kernels)
 
 
@@ -130,6 +130,7 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     spent_s: dict[str, float] = {}
 
     def grouping() -> Iterator[Measurement]:
+        """The records, each put into its group when it is read: the drift reads all samples."""
         for record in (each for source in sources for each in source.measurements(target)):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
@@ -170,14 +171,16 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
 
 
 def _what_is_missing(target: Target) -> str:
+    """Why there are no records: none were made, or a shipped model holds what it learned from."""
     rows = [read_card(folder).get("rows") for folder in model_folders(target)]
     inside = [(f"{n:,} cells", "") for n in rows if isinstance(n, int)]
     heads = (head for head in family_heads() if target in head.targets)
     inside += [(f"{h.networks(target):,} networks", _EXPERIMENT % target) for h in heads]
-    for count, more in inside:
+    if inside:
+        count, experiment = inside[0]
         return (
             f"the {count} behind {target} are inside the shipped model; to judge it or to train on "
-            f"them, import the table that they come from (docs/guides/importing){more}"
+            f"them, import the table that they come from (docs/guides/importing){experiment}"
         )
     return (
         f"nothing measured on {target} is in the store: measure networks there, or import a table "
@@ -186,7 +189,7 @@ def _what_is_missing(target: Target) -> str:
 
 
 def latency_of(records: Iterable[Measurement]) -> tuple[float | None, float]:
-    """What several records of one thing say together: latency in us (None: it fails), noise."""
+    """Latency in microseconds and noise of a thing by all of its records; None where it fails."""
     known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
     return known.latency_us, known.spread_share
 
