@@ -1,5 +1,6 @@
 """The normal form of a network: one spelling for what exporters and operator sets write otherwise.
 
+A form gets the network that is written and an operator, which it keeps, drops or replaces.
 Operators are those of operator set 17 (``operators``), axes count from the front, and sizes are
 written out. What does nothing at inference is gone. Each constant has one reader.
 """
@@ -185,6 +186,7 @@ def _top_k(w: Writing, node: Node) -> None:
 
 
 def _roi_align(w: Writing, node: Node) -> None:
+    """Before set 16 pixels were not shifted by half."""
     way = {"coordinate_transformation_mode": "output_half_pixel"} if node.version < 16 else {}
     w.keep(replace(node.with_attributes(**way), version=16))
 
@@ -285,7 +287,7 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
 
 
 def written(network: Network) -> Network:
-    """The normal form of a network whose operators have theirs (``local_form``) already."""
+    """The normal form of a network whose operators are each as ``onnx_io.local_form`` writes it."""
     w = Writing(network, sum(FORMS.get(node.op) is _view for node in network.nodes) > 1)
     for node in network.nodes:
         if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
