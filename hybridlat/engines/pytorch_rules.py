@@ -1,7 +1,8 @@
 """What PyTorch computes in one call or one kernel, as tables that are read from top to bottom.
 
-``COMPOSITES`` are operators of a file that are one ATen call, in the form that ``fusion.forms``
-gives them, ``INDUCTOR`` what the compiler fuses.
+``CALLS`` write a file's operators as a module calls them. ``COMPOSITES`` then are one ATen call,
+``INDUCTOR`` is what the compiler fuses. Words that no operator has (``Scores``, ``Generated``) are
+kinds of group, which rules make and later rules read.
 
 A view is free as long as strides can describe its result over the bytes that are there
 (:func:`follow`). It copies where a reshape cannot be (a channel shuffle), and where its reader
@@ -32,7 +33,7 @@ _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 
 
 def _guards(net: Network, node: Node, match: Match) -> None:
-    """What exporters put behind a masked softmax (zeros for no number) and a softplus (its end)."""
+    """A Where behind a softmax that puts zeros for no number, or behind a softplus its end, goes."""
     condition, other, kept = node.inputs
     guard, soft = net.maker(condition, "IsNaN", "Greater"), net.maker(kept, "Softmax", "Softplus")
     if guard is None or soft is None:
@@ -49,10 +50,10 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
     sizes = net.constant(node, 1)
     for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
         start, end = end, end + int(size)
-        values = zip(("start", "end", "axis"), (start, end, axis), strict=True)
-        put = {f"{made}/{label}": integers(value) for label, value in values}
-        cut = Node(node.name, "Slice", (node.inputs[0], *put), (made,), version=13)
-        match.put(*[cut] * bool(made), **put)
+        values = {"start": start, "end": end, "axis": axis}
+        put = {f"{made}/{label}": integers(value) for label, value in values.items()}
+        part = Node(node.name, "Slice", (node.inputs[0], *put), (made,), version=13)
+        match.put(*[part] if made else (), **put)
 
 
 def _strided(net: Network, node: Node, match: Match) -> None:
@@ -82,7 +83,7 @@ CALLS: tuple[Pass, ...] = (
     each("Add Mul", neutral),
     each("Where", _guards),
 )
-"""What a module calls, where files say it otherwise."""
+"""How a file's operators become those that a module calls, in this order."""
 
 
 # fmt: off
@@ -176,11 +177,12 @@ def ordered(module: Rewritten, channels_last: bool) -> Rewritten:
     network = with_ordered_operands(module.network)
     if network is module.network:
         return module
-    ways, layouts = (module, module._replace(network=network).then(())), []
-    for net in [way.network for way in ways]:
-        parts = follow(net, channels_last)
+    other = module._replace(network=network).then(())
+    layouts = []
+    for net in (module.network, other.network):
+        parts = follow(net, channels_last)  # as results, since operators have moved
         layouts.append([{net.nodes[i].outputs for i in part} for part in parts])
-    return ways[layouts[0] == layouts[1]]
+    return other if layouts[0] == layouts[1] else module
 
 
 def _densify(network: Network, node: Node, strides: dict[str, Sizes], copies: set[int]) -> None:
@@ -213,13 +215,15 @@ def _viewed(network: Network, node: Node, strides: dict[str, Sizes]) -> list[Siz
 
 
 def _made(network: Network, node: Node, out: str, strides: dict[str, Sizes]) -> Sizes:
+    """Strides of a result that is no view, by those of what the operator reads."""
     shape = network.types[out].shape
     read = [name for name in node.inputs if name in strides]
-    same = [name for name in read if network.types[name].shape == shape]
+    same_shape = [name for name in read if network.types[name].shape == shape]
     if node.op in _CHANNELS_LAST or node.op in ("Concat", "Pad"):
         last = [is_channels_last(network.types[n].shape, strides[n]) for n in read]
         return dense(shape, channels_last=bool(last) and all(last))
-    if node.op in ("MatMul", "Gemm", "LayerNormalization", "RMSNormalization") or not same:
+    is_dense = node.op in ("MatMul", "Gemm", "LayerNormalization", "RMSNormalization")
+    if is_dense or not same_shape:
         return dense(shape)
-    current = strides[same[0]]
+    current = strides[same_shape[0]]
     return packed(shape, sorted(range(len(shape)), key=lambda axis: (-current[axis], axis)))
