@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from hybridlat import __version__
 from hybridlat.cli.options import command, time_limit
@@ -28,6 +26,9 @@ from hybridlat.report.units import NOTHING, latency_text, percent_text, plus_min
 from hybridlat.schema.workers import OnMessage
 from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 CHECKUP_FORMAT = 1
 _NOISY_SHARE = 0.02  # visits that differ by more than this need many repetitions
@@ -76,7 +77,7 @@ def doctor(run: Run) -> int:
         what = "the packages xgboost and xgboost-cpu are both installed, under one module's name"
         problems.add(what, "pip uninstall xgboost xgboost-cpu, then install one of them")
     checkup["can_measure"] = all(problem["severity"] != "error" for problem in problems)
-    run.show(checkup, *_shown(checkup))
+    run.show(checkup, _shown(checkup))
     return 0 if checkup["can_measure"] else UNTRUSTED
 
 
@@ -178,6 +179,8 @@ def _place(store: StorePlace, problems: _Problems) -> str:
 
 def _shown(checkup: Facts) -> Iterator[Table | Text | str]:
     """The tables and lines that people read in place of the JSON."""
+    from rich.text import Text
+
     machine = {**checkup["machine"], "store": checkup["store"]}
     facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
     engines, held = [], []

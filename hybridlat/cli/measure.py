@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.text import Text
 
 from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_host
@@ -100,6 +99,8 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     code = UNTRUSTED if report.failures or is_busy else 0
     if as_json:
         return code
+    from rich.text import Text
+
     out = console()
     out.print(Text.assemble((visible(report.network), "bold"), f"  on {report.target}"))
     whole_us, sum_us = report.latency_us, report.sum_of_cells_us

@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -101,19 +101,27 @@ class Run:
             yield predictor, shown
 
     def show(self, document: object, *shown: object) -> None:
-        """The JSON document, or what people read in its place: lines, tables, texts of rich."""
-        from hybridlat.report.table import Table  # help needs none
+        """The JSON document, or what people read in its place: lines, tables, texts of rich.
 
+        Also iterators of these, which are not started where no one reads them.
+        """
         if self.as_json:
             print_json(document)
         elif not self.prints_document:
-            for one in shown:
-                if isinstance(one, str):
-                    echo(one)
-                elif isinstance(one, Table):
-                    one.print(console())
-                else:
-                    console().print(one)
+            self._print(shown)
+
+    def _print(self, shown: Iterable[object]) -> None:
+        from hybridlat.report.table import Table  # JSON needs none
+
+        for one in shown:
+            if isinstance(one, str):
+                echo(one)
+            elif isinstance(one, Table):
+                one.print(console())
+            elif isinstance(one, Iterator):
+                self._print(one)
+            else:
+                console().print(one)
 
     def write_tables(self, csv: Callable[[], str] = str, markdown: Callable[[], str] = str) -> None:
         """Write the CSV and the Markdown to their files; ``-`` is standard output."""

@@ -6,14 +6,12 @@ from collections import Counter
 from typing import Any
 
 import click
-from rich.text import Text
 
 import hybridlat
 from hybridlat.cli.options import command
-from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console
+from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
 from hybridlat.report.explain import layers_of, read_layers
 from hybridlat.report.prediction_table import choice_table, csv_of, order_note, record_of
-from hybridlat.report.table import Table
 from hybridlat.report.units import latency_text
 
 _ROWS = 20  # without --all
@@ -49,19 +47,21 @@ def recommend(run: Run) -> int:
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     verdicts = Counter(one.verdict for one in estimates)  # None without a budget
     within, unsure, over = (verdicts[name] for name in ("within", "unsure", "over"))
-    notes = list[str]()
-    if left := len(estimates) - len(shown):
-        notes.append(f"{left} more rows (--all)")
-    if within or unsure or over:
-        most = latency_text(estimates[0].max_latency_us)
-        notes.append(f"{within} within {most}, {unsure} unsure, {over} over")
-    if len({one.basis for one in shown}) > 1:
-        notes.append("Rows that rest on different things do not compare closely.")
-    notes += filter(None, [order_note(shown)])
-    bodies = [one.to_json() for one in estimates] if run.as_json else []
-    listed = [{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies]
-    table = choice_table(shown, wide=console().width >= _WIDE)
-    run.show(listed, table, *map(Text, notes))
+    if run.as_json:
+        bodies = [one.to_json() for one in estimates]
+        print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
+    elif not run.prints_document:
+        out = console()
+        choice_table(shown, wide=out.width >= _WIDE).print(out)
+        if left := len(estimates) - len(shown):
+            out.print(f"{left} more rows (--all)")
+        if within or unsure or over:
+            most = latency_text(estimates[0].max_latency_us)
+            out.print(f"{within} within {most}, {unsure} unsure, {over} over")
+        if len({one.basis for one in shown}) > 1:
+            out.print("Rows that rest on different things do not compare closely.")
+        if note := order_note(shown):
+            out.print(note)
     run.write_page(shown, choice=choice_table(shown, wide=True))
     run.write_tables(lambda: csv_of(map(record_of, estimates)))
     if over and not within and not unsure:
@@ -89,10 +89,13 @@ def explain(run: Run) -> int:
         predictor.give(run.latencies, **sizes)
         explanation = predictor.explain(run.network, run.measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
-    document, tables = explanation.to_json(), list[Table | str]()
-    if profile:
-        document, tables = document | {"layers": profile.to_json()}, ["", profile.table()]
-    run.show(document, *str(explanation).splitlines(), *tables)
+    if run.as_json:
+        print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
+    else:
+        click.echo(str(explanation))
+        if profile:
+            click.echo()
+            profile.table().print(console())
     return UNTRUSTED if explanation.verdict == "not explained" else 0
 
 
@@ -126,7 +129,10 @@ def sweep(run: Run) -> int:
         progress.at(f"predicting {run.network} over {over}", run.on_message)
         curve = predictor.sweep(run.network, over, values, batch=fixed, shapes=run.shapes)
     estimates = list(curve.estimates.values())
-    run.show(curve.to_json(), curve.table())
+    if run.as_json:
+        print_json(curve.to_json())
+    elif not run.prints_document:
+        curve.table().print(console())
     if curve.refused:
         aside(curve.left_out)
     run.write_page(estimates, sweep=curve)

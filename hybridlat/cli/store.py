@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
 from hybridlat.cli.importing import import_
 from hybridlat.cli.options import command, option, target_option
@@ -18,6 +19,10 @@ from hybridlat.report.units import count_text
 from hybridlat.schema.shown import visible
 from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
+from hybridlat.store.records import TargetStats
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _OLDER = "Drop what was kept longer ago than this; 90d unless given."
 
@@ -45,16 +50,24 @@ def stats(run: Run) -> None:
     with Store(run.store) as opened:
         rows = opened.stats()
         url = opened.place.address
+    targets = [{**asdict(row), "target": str(row.target)} for row in rows]
+    run.show({"store": url, "targets": targets}, _held(rows, url))
+
+
+def _held(rows: Sequence[TargetStats], url: str) -> Iterator[Table | Text]:
+    from rich.text import Text
+
     names = ("cells", "networks", "layers", "records", "failures")
     counts, last = titled(*names, right=True), Column("last", wraps=True)
     lines = [
         [str(row.target), *(f"{getattr(row, name):,}" for name in names), row.last[:10]]
         for row in rows
     ]
-    empty = Text("The store is empty: predict or measure a network, or import records.")
-    table = Table([Column("target"), *counts, last], lines) if rows else empty
-    targets = [{**asdict(row), "target": str(row.target)} for row in rows]
-    run.show({"store": url, "targets": targets}, table, Text(visible(url), "dim"))
+    if rows:
+        yield Table([Column("target"), *counts, last], lines)
+    else:
+        yield Text("The store is empty: predict or measure a network, or import records.")
+    yield Text(visible(url), "dim")
 
 
 @command(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import ProgressShown, Run, echo
@@ -17,7 +17,7 @@ from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import targets as known_targets
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.model.family.shipped import family_heads, timed_as
+from hybridlat.model.family.shipped import FamilyHead, family_heads, timed_as
 from hybridlat.onnx_io import read_network
 from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.cell_texts import first_and_more
@@ -25,6 +25,9 @@ from hybridlat.report.table import Cell, Column, Table
 from hybridlat.report.units import NOTHING, count_text, plus_minus_text
 from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _WIDTH = "typical interval"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -53,17 +56,29 @@ def targets(run: Run) -> None:
     every = (
         known_targets.by_data_sheet(known) if run.as_json and every_device and not device else []
     )
+    shown = _shown(known, families, device, every_device)
+    run.show([asdict(info) for info in (*known, *every)], shown)
+
+
+def _shown(
+    known: Sequence[known_targets.TargetInfo],
+    families: Sequence[FamilyHead],
+    device: str | None,
+    every_device: bool,
+) -> Iterator[Table | Text | str]:
+    from rich.text import Text
+
     devices = {info.target.split("/")[0] for info in known}
-    shown = list[Table | Text | str]()
     for basis in ("measurements", "public tables", "a model", "the data sheet"):
         rows = [info for info in known if _basis(info) == basis]
         if len(devices) > 1 and basis == "the data sheet" and device:
             names = ", ".join(dict.fromkeys(info.target.split("/")[0] for info in rows))
-            shown.append(Text(f"By data sheet, under other engines and precisions: {names} "))
+            yield Text(f"By data sheet, under other engines and precisions: {names} ")
         elif rows:
-            shown += [_table(f"Targets that rest on {basis}", rows), ""]
+            yield _table(f"Targets that rest on {basis}", rows)
+            yield ""
     if not known:
-        shown.append(Text("Only the data sheet of this device is known: predictions are rough."))
+        yield Text("Only the data sheet of this device is known: predictions are rough.")
     if families:
         boards = known_targets.gpus()
         widths = [
@@ -71,13 +86,13 @@ def targets(run: Run) -> None:
         ]
         columns = [Column("engine, any version"), Column(_WIDTH, right=True)]
         title = f"{count_text(len(boards), 'GPU')} predicted by their data sheets"
-        shown.append(Table(columns, widths, title, "" if every_device else "--all names them."))
+        yield Table(columns, widths, title, "" if every_device else "--all names them.")
         if every_device:
             kinds = {board.architecture for board in boards}
             named = {k: ", ".join(b.name for b in boards if b.architecture == k) for k in kinds}
             columns = [Column("architecture"), Column("GPU, its modes and slices", wraps=True)]
-            shown += ["", Table(columns, sorted(named.items()))]
-    run.show([asdict(info) for info in (*known, *every)], *shown)
+            yield ""
+            yield Table(columns, sorted(named.items()))
 
 
 def _basis(info: known_targets.TargetInfo) -> str:
@@ -89,6 +104,8 @@ def _basis(info: known_targets.TargetInfo) -> str:
 
 
 def _table(title: str, known: Sequence[known_targets.TargetInfo]) -> Table:
+    from rich.text import Text
+
     here = [info.target for info in known if "this machine" in info.source]
     noises = [info.noise_floor for info in known]
     trained = [info.trained_on if _basis(info) == "a model" else None for info in known]
@@ -158,27 +175,41 @@ def lower(run: Run) -> None:
     lowered = registry.lower(read, timed_as(named))
     differing = _differing(read, lowered, named)
     names = [node.name for node in read.nodes]
-    kernels, rows = list[dict[str, Any]](), list[list[str | Cell]]()
-    for number, positions in enumerate(cells := cut_positions(lowered.network)):
+    kernels: list[dict[str, Any]] = []
+    for number, positions in enumerate(cut_positions(lowered.network)):
         for p in positions:
             origins = lowered.origins[p]
             op, nodes = label(lowered.network.nodes[p], origins, read), [names[i] for i in origins]
             differs = None if differing is None else bool(differing & set(origins))
             kernels.append({"cell": number, "op": op, "nodes": nodes, "engine_differs": differs})
-            kernel = Cell(f"{op}  ← TensorRT-RTX differs", "slower") if differs else op
-            first = str(number) if p == positions[0] else ""
-            rows.append([first, kernel, first_and_more(nodes) or "made by the engine"])
-    columns = [Column("cell", right=True), Column("kernel", wraps=True)]
-    table = Table([*columns, Column("operators", style="dim")], rows)
     removed = [names[i] for i in lowered.removed]
     body = {"network": run.network, "by": lowered.by, "kernels": kernels, "removed": removed}
-    counts = f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')}"
+    body |= {"warnings": list(lowered.warnings)}
+    run.show(body, _kernels_shown(body, len(names)))
+
+
+def _kernels_shown(body: Mapping[str, Any], operators: int) -> Iterator[Table | Text]:
+    """What people read of ``lower --json``, of so many operators."""
+    from rich.text import Text
+
+    kernels, removed = body["kernels"], body["removed"]
+    cells = {kernel["cell"] for kernel in kernels}
+    counts = f"{count_text(operators, 'operator')} → {count_text(len(kernels), 'kernel')}"
     counts += f" in {count_text(len(cells), 'cell')}"
-    head = Text.assemble((counts, "bold"), f", by {lowered.by}")
-    notes = [Text(f"Note: {visible(str(warning))}", "yellow") for warning in lowered.warnings]
+    yield Text.assemble((counts, "bold"), f", by {body['by']}")
+    rows: list[list[str | Cell]] = []
+    for above, kernel in pairwise([{"cell": None}, *kernels]):
+        cell = str(kernel["cell"]) if kernel["cell"] != above["cell"] else ""
+        op = kernel["op"]
+        if kernel["engine_differs"]:
+            op = Cell(f"{op}  ← TensorRT-RTX differs", "slower")
+        rows.append([cell, op, first_and_more(kernel["nodes"]) or "made by the engine"])
+    columns = [Column("cell", right=True), Column("kernel", wraps=True)]
+    yield Table([*columns, Column("operators", style="dim")], rows)
     if removed:
-        notes.insert(0, Text(f"{len(removed)} removed: {visible(first_and_more(removed))}", "dim"))
-    run.show(body | {"warnings": list(lowered.warnings)}, head, table, *notes)
+        yield Text(f"{len(removed)} removed: {visible(first_and_more(removed))}", "dim")
+    for warning in body["warnings"]:
+        yield Text(f"Note: {visible(str(warning))}", "yellow")
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:
