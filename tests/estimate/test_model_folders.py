@@ -85,6 +85,22 @@ def test_what_changed_after_its_installation_is_not_loaded(models: Path, tmp_pat
     assert str(folder) in warning and "not the file that was installed" in warning
 
 
+def test_a_file_that_is_another_is_refused_in_words_of_its_own(models: Path) -> None:
+    """``train --pull`` quotes the error behind the refusal, or all of it where there is none."""
+    file = _damaged(models, TARGET, "trees.ubj", "other")
+    with pytest.raises(StoreError, match=r"trees.ubj is passed over.*installed\)") as other:
+        model_folders.check(file)
+    file.unlink()
+    with pytest.raises(StoreError, match="No such file") as missing:
+        model_folders.check(file)
+    card = file.parent / "card.json"
+    card.write_text(card.read_text().replace('"trees.ubj"', '"trees.json"'))
+    with pytest.raises(StoreError, match="No such file"):  # of one without a hash too
+        model_folders.check(file)
+    assert other.value.__cause__ is None
+    assert isinstance(missing.value.__cause__, OSError)
+
+
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("file", ["card.json", "composition.json"])
 def test_a_damaged_file_of_a_sibling_is_passed_over(

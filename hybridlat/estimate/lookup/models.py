@@ -90,9 +90,11 @@ def check(file: Path) -> None:
     """StoreError unless the card beside a file has its hash."""
     hashes = read_card(file.parent).get(model_files.HASHES)
     with using(file):
-        known = hashes.get(file.name) if isinstance(hashes, dict) else None
-        if known is None or known != model_files.hash_of(read_bytes(file)):
-            raise ValueError("it is not the file that was installed")
+        is_own = isinstance(hashes, dict) and (
+            hashes.get(file.name) == model_files.hash_of(read_bytes(file))
+        )
+    if not is_own:
+        raise _damaged(file, "it is not the file that was installed")
 
 
 def models_with_targets() -> Iterator[tuple[Path, Target]]:
@@ -107,14 +109,21 @@ def using(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RecursionError, HybridlatError) as error:
-        raise StoreError(
-            f"{path} is passed over, it cannot be used ({error}): "
-            "train its target again with `hybridlat train`, or delete the model's folder"
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, reason: object) -> StoreError:
+    return StoreError(
+        f"{path} is passed over, it cannot be used ({reason}): "
+        "train its target again with `hybridlat train`, or delete the model's folder"
+    )
 
 
 def known_device(target: Target, store: Store) -> Device | None:
-    """A target's device by its sheet, the model in use, or the micro-benchmark in the cache."""
+    """The device of a target; None where nothing describes it.
+
+    By its data sheet, by the model in use, or by the micro-benchmark in the store's cache.
+    """
 
     def trained_with(folder: Path) -> Device | None:
         check(folder / MODEL_FILES[0])
