@@ -105,7 +105,7 @@ def _measured(
     measure(chosen, step.network)
     records = data.known(chosen)
     latencies: dict[int, tuple[float, float]] = {}
-    failures: dict[int, str] = {}
+    failures = dict(belief.failures)
     for i, signature in zip(step.positions, chosen, strict=True):
         record = records.get(signature, LatencyStats(None, 0.0, 0))
         if record.latency_us is None:
@@ -114,6 +114,7 @@ def _measured(
             latencies[i] = (record.latency_us, record.spread_share)
     if belief.priors.learns:
         after = _first_belief(replace(request, remeasure=False), data)
+        failures |= after.failures
     else:
         # The first measurement on a machine also tells what entering its engine costs.
         composition = composition_for(data, belief.priors, request.confidence)
@@ -122,7 +123,7 @@ def _measured(
         after = after.after_whole(_whole_network(request, data) if step.network else belief.whole)
     return replace(
         after,
-        failures={**belief.failures, **failures, **after.failures},
+        failures=failures,
         measured_now=belief.measured_now.union(chosen),
         network_runs=belief.network_runs + step.network,
     )
