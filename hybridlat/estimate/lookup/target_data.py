@@ -263,7 +263,10 @@ def per_state(work_out: Callable[[TargetData], T]) -> Callable[[TargetData], T]:
 
 @per_state
 def relatives_of(data: TargetData) -> tuple[Target, ...]:
-    """Recorded versions and precisions of its engine and device with other cells, nearest first."""
+    """Recorded versions and precisions of a target's engine on its device, the nearest first.
+
+    Precisions that share its cells are none of them.
+    """
     here, known = data.target, sorted(recorded(data.store) - {data.target, *data.related})
     place = here.device, here.engine, here.threads
     alike = [o for o in known if (o.device, o.engine, o.threads) == place]
