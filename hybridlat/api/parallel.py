@@ -1,37 +1,29 @@
-"""Sessions of other processes: the workers of ``predict_many``, and the server of a model.
+"""Many networks by several workers: in order, in bounded memory, with the answers of one process.
 
-Workers read, lower and predict many networks: in order, in bounded memory, with the answers of one
-process, by joblib on this machine. They never measure and see no store in memory: there the
-calling process answers alone.
+Networks are read, lowered and predicted in processes of this machine, by joblib. They never
+measure and see no store in memory: there the calling process answers alone.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import math
 import os
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hybridlat.api.arguments import Item, Options, Query
-from hybridlat.api.session import Answer, Session, Sessions, answer_of, estimate
-from hybridlat.engines.registry import ResolvedEngine, resolve
-from hybridlat.errors import HybridlatError, InputError, MeasurementError
-from hybridlat.estimate.lookup.models import read_model, read_target
+from hybridlat.api.arguments import Item, Query
+from hybridlat.api.session import Answer, Session, Sessions, answer_of
+from hybridlat.engines.registry import ResolvedEngine
+from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.schema import workers
 from hybridlat.store import Store
-
-if TYPE_CHECKING:
-    import pandas
 
 FIRST_WINDOW, LARGEST_WINDOW = 16, 1024
 """Networks for each worker that are taken from the sources at a time; the number doubles."""
@@ -43,20 +35,22 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``session`` makes one of a store, with what is ``known``. ``token`` is the predictor's: a worker
-    reuses what it loaded for it, and sees what is new in the store. ``call`` is ``predict_many``'s.
+    ``session`` makes one of a store. ``user_networks`` are those whose latency the user gave,
+    ``surprising`` says which are far off. ``token`` is the predictor's: a worker reuses what it
+    loaded for it, and sees what is new in the store. ``call`` is that of ``predict_many``.
     """
 
     session: Callable[[Store], Session]
     store: str
-    known: tuple[Mapping[str, MeasuredNetwork], Sequence[str]]
+    user_networks: Mapping[str, MeasuredNetwork]
+    surprising: Sequence[str]
     token: bytes
     call: bytes
 
     def open(self) -> Sessions:
         """The sessions of a worker."""
         first = self.session(Store(self.store))
-        first.data.user_networks, first.surprising = self.known
+        first.data.user_networks, first.surprising = self.user_networks, self.surprising
         return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
@@ -86,8 +80,14 @@ def answers_by_workers(
     engine = ResolvedEngine(first.target, why_not=first.why_not)
     options = replace(first.options, measure="auto", settings=None, progress=None)
     session = partial(Session, engine, first.requested, options)
-    known = first.data.user_networks, first.surprising
-    spec = Spec(session, first.store.url, known, token, call=os.urandom(8))
+    spec = Spec(
+        session=session,
+        store=first.store.url,
+        user_networks=first.data.user_networks,
+        surprising=first.surprising,
+        token=token,
+        call=os.urandom(8),
+    )
     ahead = windows(map(Item.as_bytes, items), count)
 
     def in_windows() -> Generator[Answer]:
@@ -159,44 +159,3 @@ def from_workers(
             with warnings.catch_warnings():  # joblib warns of answers that are not taken
                 warnings.simplefilter("ignore")
                 answers.close()
-
-
-class ServedModel:
-    """A model of MLflow's registry as MLflow loads it: the pyfunc of the files in ``folder``.
-
-    It answers from that folder alone: what this machine has measured or installed does not count.
-    StoreError where the files are damaged or of another format.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.model, self.target = read_model(folder), read_target(folder)
-        # The device is the one trained for, whatever is known of it here.
-        options = Options(measure="never", device=self.model.device, models=(folder,))
-        first = Session(resolve(self.target), self.target, options, Store("sqlite://"))
-        self.sessions = Sessions(first, resolve)
-
-    def predict(self, rows: pandas.DataFrame, params: object = None) -> pandas.DataFrame:
-        """Latency and interval in µs of each row.
-
-        ``path`` names an ONNX file or a shipped network, at ``batch`` where there is one; else
-        ``cell`` is the text of a cell's signature. InputError for a network of another target.
-        """
-        if "path" in rows:
-            batches = rows["batch"] if "batch" in rows else [None] * len(rows)
-            rows_us = [self._network(*row) for row in zip(rows["path"], batches, strict=True)]
-        elif "cell" in rows:
-            cells = self.model.predict(list(rows["cell"]))
-            rows_us = [(one.latency_us, *(one.interval_us or (None, None))) for one in cells]
-        else:
-            raise InputError(f"the columns are {list(rows)}: one must be path, or cell")
-        return type(rows)(rows_us, rows.index, ["latency_us", "low_us", "high_us"], float)
-
-    def _network(self, path: str, batch: Any) -> tuple[float | None, ...]:
-        if isinstance(batch, float):  # as pandas has whole numbers beside a missing one
-            batch = None if math.isnan(batch) else int(batch) if batch.is_integer() else batch
-        opened, started = Item(path).opened(Query(batch)), time.perf_counter()
-        session = self.sessions.of(opened.file)
-        if session is not self.sessions.first:
-            raise InputError(f"{path} is of {session.target}, the model of {self.target}")
-        answer = estimate(session, opened, started)
-        return answer.latency_us, answer.low_us, answer.high_us
