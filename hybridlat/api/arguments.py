@@ -130,8 +130,10 @@ class SizedOptions(PredictorOptions, Sizes, total=False):
 def sheet_of(device: object, target: object) -> Device | None:
     """The data sheet that stands for the target's device."""
     if device is not None and target is None:
-        fix = "give a target as well, as in target='l4/tensorrt/fp16'"
-        raise InputError(f"device is the data sheet of the target's device: {fix}")
+        raise InputError(
+            "device is the data sheet of the target's device: give a target as well, as in "
+            "target='l4/tensorrt/fp16'"
+        )
     if isinstance(device, str | os.PathLike):
         return read(os.fspath(device))
     if not (device is None or isinstance(device, Device)):
@@ -200,18 +202,24 @@ class Item:
             raise InputError(f"name={name!r} is no text: give the network a name, or none")
         if not torch_export.is_module(source):
             if self.example is not None:
-                why = "is no input to export for: one goes with a torch.nn.Module"
-                fix = "an ONNX model's sizes are given by batch=8 or shapes={...}, and a target is"
-                raise InputError(f"{self.example!r:.60} {why}; {fix} given to Predictor")
+                raise InputError(
+                    f"{self.example!r:.60} is no input to export for: one goes with a "
+                    "torch.nn.Module; an ONNX model's sizes are given by batch=8 or shapes={...}, "
+                    "and a target is given to Predictor"
+                )
             return Opened(onnx_io.load(source, name, recall), query.batch, query.shapes)
-        called, how = type(source).__name__, "as in predict(model, input=(1, 3, 224, 224))"
+        called = type(source).__name__
         if query.shapes:
-            fix = f"give the sizes of {called} as its input, {how}"
-            raise InputError(f"shapes name the inputs of an ONNX model: {fix}")
+            raise InputError(
+                f"shapes name the inputs of an ONNX model: give the sizes of {called} as its "
+                "input, as in predict(model, input=(1, 3, 224, 224))"
+            )
         example = query.example if self.example is None else self.example
         if example is None:
-            fix = f"exported for an example input: give one or its shape, {how}"
-            raise InputError(f"{called} is a torch.nn.Module, {fix}")
+            raise InputError(
+                f"{called} is a torch.nn.Module, exported for an example input: give one or its "
+                "shape, as in predict(model, input=(1, 3, 224, 224))"
+            )
         # The module is called with that batch: what was exported for another may have it baked in.
         exported = torch_export.export(source, example, query.batch)
         return Opened(onnx_io.load(exported, name or called))

@@ -63,11 +63,15 @@ class _Case:
         return odds * (within / (high - low) if low < high else error.pdf(low))
 
 
-def explain(predictor: Any, source: Any, measured: Any, query: Query) -> Explanation:
+def explain(
+    predictor: Any, source: Any, measured: float | str | os.PathLike[str], query: Query
+) -> Explanation:
     """See ``Predictor.explain``."""
     own: Target = predictor.target
-    is_log = isinstance(measured, str | os.PathLike)
-    run = read_run(Path(measured), own) if is_log else Run(number_of(measured), own)
+    if isinstance(measured, str | os.PathLike):
+        run = read_run(Path(measured), own)
+    else:
+        run = Run(number_of(measured), own)
     if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
     file = Item(source).opened(query, predictor.sessions.recall).file
@@ -142,8 +146,8 @@ def explain(predictor: Any, source: Any, measured: Any, query: Query) -> Explana
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
     scaled = tuple(replace(one, probability=one.probability / total) for one in ranked)
-    shares = scaled, nothing / total
-    return Explanation(estimate, run.gpu_us + copies_us, *shares, tuple(stated), run.spread)
+    us = run.gpu_us + copies_us
+    return Explanation(estimate, us, scaled, nothing / total, tuple(stated), run.spread)
 
 
 def _weighed(cases: Sequence[_Case], run: Run, z: float) -> list[Suspect]:

@@ -32,7 +32,10 @@ from hybridlat.store import Store
 
 @dataclass(frozen=True)
 class MeasureService:
-    """Measures on the target of ``data``, by ``settings`` or what suits the request."""
+    """Measures on the target of ``data`` by its ``measurer``, and keeps the records in its store.
+
+    ``settings`` None: those that suit the request.
+    """
 
     measurer: Measurer
     data: TargetData

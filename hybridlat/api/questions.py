@@ -113,8 +113,10 @@ def sweep_of(
     if over not in get_args(Over) or not is_curve:
         is_known = bool(numbers) and not any(map(math.isnan, numbers))
         shown = ", ".join(f"{number:g}" for number in numbers) if is_known else repr(values)
-        fix = "batches, sizes or widths, all of them above zero and whole but for widths"
-        raise InputError(f"{shown} makes no curve over {over}: give two or more {fix}")
+        raise InputError(
+            f"{shown} makes no curve over {over}: give two or more batches, sizes or widths, "
+            "all of them above zero and whole but for widths"
+        )
     batch = None if over == "batch" else sizes.get("batch")
     opened = Item(source, example=input).opened(Query(batch, sizes.get("shapes")))
     network = opened.network() if over == "width" else None

@@ -119,9 +119,11 @@ class Session:
         if known:
             self.check()
             if self.law is None:
-                why = f"what a family of GPUs predicts, and {self.target} is not predicted so"
-                fix = "measure the network there (`hybridlat measure`), or keep its latency"
-                raise InputError(f"a known latency corrects {why}: {fix} (`hybridlat import`)")
+                raise InputError(
+                    f"a known latency corrects what a family of GPUs predicts, and {self.target} "
+                    "is not predicted so: measure the network there (`hybridlat measure`), or keep "
+                    "its latency (`hybridlat import`)"
+                )
         networks: dict[str, MeasuredNetwork] = {}
         before, far = TargetData(self.target, self.store), list[str]()
         for key, latency_us in known.items():
@@ -156,8 +158,17 @@ class Session:
         cells, uses = tuple(partition.counts), tuple(partition.counts.values())
         texts = tuple([partition.texts[signature] for signature in cells])
         copied = copied_bytes(opened.network()) if law is not None and law.task.copies else 0.0
-        known = self.target, texts, uses, copied, latency_us, partition.whole, opened.file.label
-        return MeasuredNetwork(*known, True, cells=cells)
+        return MeasuredNetwork(
+            target=self.target,
+            texts=texts,
+            counts=uses,
+            copied_bytes=copied,
+            latency_us=latency_us,
+            signature=partition.whole,
+            name=opened.file.label,
+            by_user=True,
+            cells=cells,
+        )
 
 
 class Sessions:

@@ -82,8 +82,8 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     drawn = [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn]
     failures = {priors.cells[i].signature: reason for i, reason in priors.failures.items()}
     notes = tuple(dict.fromkeys((*data.model_warnings, *warnings)))
-    believed = str(session.target), belief.composition, start, by_block
-    return BlockSpace(*believed, options.aim, drawn, failures, notes)
+    target, composition = str(session.target), belief.composition
+    return BlockSpace(target, composition, start, by_block, options.aim, drawn, failures, notes)
 
 
 def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:
@@ -139,9 +139,10 @@ def chain(blocks: Sequence[Network]) -> Network:
     for number, block in enumerate(blocks):
         source, result = _ends(block)
         if number and types[last] != block.types[source]:
-            why = f"{blocks[number - 1].name} before it gives {types[last]}"
-            fix = "the blocks of a position must fit those of the next"
-            raise NetworkError(f"{block.name} reads {block.types[source]}, but {why}: {fix}")
+            raise NetworkError(
+                f"{block.name} reads {block.types[source]}, but {blocks[number - 1].name} before "
+                f"it gives {types[last]}: the blocks of a position must fit those of the next"
+            )
         new = {name: f"{number}/{name}" for name in (*block.types, *block.constants)} | {"": ""}
         if number:
             new[source] = last
@@ -157,11 +158,13 @@ def chain(blocks: Sequence[Network]) -> Network:
 
 def _ends(block: Network) -> tuple[str, str]:
     if len(block.inputs) != 1 or len(block.outputs) != 1:
-        counts = (
-            f"{len(block.inputs)} and {len(block.outputs)}: a block reads one tensor and gives one"
+        raise NetworkError(
+            f"{block.name} has inputs and outputs, {len(block.inputs)} and {len(block.outputs)}: a "
+            "block reads one tensor and gives one"
         )
-        raise NetworkError(f"{block.name} has inputs and outputs, {counts}")
     if block.left_out:
-        why = "whose size depends on data: the latency of such a block is not known"
-        raise NetworkError(f"{block.name} holds {block.left_out[0][1]}, {why}")
+        raise NetworkError(
+            f"{block.name} holds {block.left_out[0][1]}, whose size depends on data: the latency "
+            "of such a block is not known"
+        )
     return block.inputs[0], block.outputs[0]
