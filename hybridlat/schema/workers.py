@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -37,6 +38,9 @@ def silent(_: str) -> None:
     """A receiver that drops messages."""
 
 
+_JOBS: ContextVar[int | None] = ContextVar("jobs", default=None)
+
+
 def end_with(parent: int) -> None:
     """End this process when its parent has died, whatever its main thread is busy with."""
 
@@ -61,11 +65,17 @@ def safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def fitted_by(jobs: int) -> Any:
-    """A block in which so many processes fit what is fitted; see ``--jobs``."""
-    import joblib
+@contextmanager
+def fitted_by(jobs: int) -> Iterator[None]:
+    """What is fitted meanwhile is fitted by so many processes; see ``--jobs``.
 
-    return joblib.parallel_config(n_jobs=jobs)
+    joblib could keep the number, but may be missing where nothing is fitted after all.
+    """
+    token = _JOBS.set(jobs)
+    try:
+        yield
+    finally:
+        _JOBS.reset(token)
 
 
 def count_of(jobs: int | None) -> int:
@@ -73,7 +83,7 @@ def count_of(jobs: int | None) -> int:
     import joblib
 
     most: int = max(2, joblib.cpu_count())
-    return min(max(1, int(joblib.effective_n_jobs(jobs))), most)
+    return min(max(1, int(joblib.effective_n_jobs(_JOBS.get() if jobs is None else jobs))), most)
 
 
 def parallel(jobs: int, **options: Any) -> Any:
