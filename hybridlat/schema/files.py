@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
 from hybridlat.errors import HybridlatError
 from hybridlat.schema.shown import phrase_of
 
@@ -52,6 +50,8 @@ def read_bytes(path: StrPath, most_bytes: int = MOST_BYTES) -> bytes:
 
 def decode(text: str | bytes, form: type[T]) -> T:
     """A JSON document as ``form``, any type that msgspec knows; ValueError names what is wrong."""
+    import msgspec  # help writes files, and reads no document
+
     try:
         return msgspec.json.decode(text, type=form)
     except (msgspec.DecodeError, RecursionError) as error:
