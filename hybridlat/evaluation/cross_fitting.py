@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import gate
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.gate import HeldOutNetwork
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict.source import prior_of, stated
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork

@@ -16,9 +16,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.estimate.calibration import (
+    HeldOutNetwork,
+    cells_at,
+    fit_composition,
+    measure_greedily,
+)
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.gate import HeldOutNetwork, cells_at, fit_composition, measure_greedily
 from hybridlat.estimate.predict.source import CellLatency, stated
 from hybridlat.evaluation import cross_fitting, metrics
 from hybridlat.evaluation.baseline_runs import Contest, Judged, Split, evaluate_baselines

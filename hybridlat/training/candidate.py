@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat.errors import InputError, StoreError
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.target_composition import read_composition
-from hybridlat.estimate.gate import HeldOutNetwork, fit_composition
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import cross_fitting
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.gate import HeldOutNetwork
 from hybridlat.estimate.partition import Partitioner
 from hybridlat.onnx_io import load
 from hybridlat.schema.estimate import Estimate

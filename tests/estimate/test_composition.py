@@ -9,12 +9,12 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from hybridlat.estimate import gate
+from hybridlat.estimate import calibration
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition, student_quantile
 from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
 from hybridlat.estimate.compose.posterior import DEGREES, CellPrior
-from hybridlat.estimate.gate import HeldOutNetwork, fit_composition
 from hybridlat.measuring.statistics import flicker_share, record_of
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.measurement import Measurement, Visit
@@ -63,8 +63,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         network = make_network(5000 + i, 8 + i % 25)
         start = composition.start(network.cells)
         for share in (0.0, 0.2, 1.0):
-            cells = gate.cells_at(share, len(network.cells))
-            posterior = gate.measure_greedily(start, network, cells)
+            cells = calibration.cells_at(share, len(network.cells))
+            posterior = calibration.measure_greedily(start, network, cells)
             for level in LEVELS:
                 low, high = composition.at(level).interval(posterior).interval_us
                 result = inside.setdefault((share, level), [])

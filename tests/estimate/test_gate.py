@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.estimate import gate
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.gate import HeldOutNetwork, fit_composition
 from tests.estimate.known import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, shared_share=TRUE, networks=30)

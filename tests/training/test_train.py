@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hybridlat.cli.train import json_object
+from hybridlat.estimate.calibration import fit_composition
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.gate import fit_composition
 from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_target
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without

@@ -2,7 +2,7 @@
 
 The two constants are fitted per target to whole networks. The interval joins the cells' errors,
 whose shared part does not average out (see posterior.py), with those of the composition. How many
-standard errors it reaches is read off held-out networks (see gate.py).
+standard errors it reaches is read off held-out networks (see calibration.py).
 """
 
 from __future__ import annotations
