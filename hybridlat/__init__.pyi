@@ -13,8 +13,8 @@ from hybridlat.estimate.block_space import BlockLatency as BlockLatency
 from hybridlat.estimate.block_space import BlockSpace as BlockSpace
 from hybridlat.estimate.block_space import BlockTable as BlockTable
 from hybridlat.estimate.block_space import SumCheck as SumCheck
-from hybridlat.estimate.lookup.targets import TargetInfo as TargetInfo
-from hybridlat.estimate.lookup.targets import list_targets as list_targets
+from hybridlat.estimate.lookup.target_list import TargetInfo as TargetInfo
+from hybridlat.estimate.lookup.target_list import list_targets as list_targets
 from hybridlat.graph.network import Shapes as Shapes
 from hybridlat.measuring.measurer import MeasureReport as MeasureReport
 from hybridlat.measuring.schedule import MeasurementConfig as MeasurementConfig

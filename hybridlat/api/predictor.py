@@ -17,7 +17,7 @@ from hybridlat.api.session import Answer, Session, Sessions, answer_of, raising
 from hybridlat.engines.device_sheets import is_gpu
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
-from hybridlat.estimate.lookup.targets import named_target, newest_on_record, targets_on_record
+from hybridlat.estimate.lookup.named_target import named_target, newest_on_record, targets_on_record
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Device, Target

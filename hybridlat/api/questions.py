@@ -15,7 +15,8 @@ from hybridlat.api.session import Session, estimate
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.estimate.belief import cells_of
-from hybridlat.estimate.lookup.targets import by_data_sheet, newest_on_record, targets_on_record
+from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
+from hybridlat.estimate.lookup.target_list import by_data_sheet
 from hybridlat.estimate.partition import Partition, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.family import foresee

@@ -19,8 +19,8 @@ from hybridlat.engines.registry import ResolvedEngine, at_precision, precision_n
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request, surprise
 from hybridlat.estimate.compose.target_composition import own_composition
+from hybridlat.estimate.lookup.named_target import described, targets_on_record
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.targets import described, targets_on_record
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner, known_file

@@ -14,7 +14,7 @@ from hybridlat.api.measure import measure_on_host
 from hybridlat.cli.options import command, target_option
 from hybridlat.cli.output import UNTRUSTED, Run, aside, console, say, worst
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate.lookup.targets import named_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.measuring.measurer import MeasureReport, unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.ssh import RemoteHost, check_target

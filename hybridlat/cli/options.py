@@ -25,7 +25,7 @@ from hybridlat.cli.param_types import (
     whole,
 )
 from hybridlat.engines import device_sheets
-from hybridlat.estimate.lookup.targets import named_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.schema.target import PRECISIONS
 from hybridlat.store import Store
 

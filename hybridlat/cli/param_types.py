@@ -193,7 +193,7 @@ def complete_target(
     _context: click.Context, _parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
     """The known targets that begin as typed; none where even the store cannot be read."""
-    from hybridlat.estimate.lookup.targets import list_targets
+    from hybridlat.estimate.lookup.target_list import list_targets
 
     names = list[str]()
     with suppress(HybridlatError):

@@ -13,7 +13,7 @@ from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import BAD_INPUT, ProgressShown, Run, aside
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
-from hybridlat.estimate.lookup.targets import named_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.schema.shown import visible

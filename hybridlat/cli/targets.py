@@ -14,7 +14,8 @@ from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import ProgressShown, Run, echo
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
-from hybridlat.estimate.lookup import targets as known_targets
+from hybridlat.estimate.lookup import target_list
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.family.shipped import FamilyHead, family_heads, timed_as
@@ -51,17 +52,15 @@ def targets(run: Run) -> None:
     """
     with ProgressShown().at("looking at what is known"):
         device, every_device = run.device, run.every_device
-        known = known_targets.list_targets(run.store, device)
+        known = target_list.list_targets(run.store, device)
         families = [] if device else family_heads()
-    every = (
-        known_targets.by_data_sheet(known) if run.as_json and every_device and not device else []
-    )
+    every = target_list.by_data_sheet(known) if run.as_json and every_device and not device else []
     shown = _shown(known, families, device, every_device)
     run.show([asdict(info) for info in (*known, *every)], shown)
 
 
 def _shown(
-    known: Sequence[known_targets.TargetInfo],
+    known: Sequence[target_list.TargetInfo],
     families: Sequence[FamilyHead],
     device: str | None,
     every_device: bool,
@@ -80,7 +79,7 @@ def _shown(
     if not known:
         yield Text("Only the data sheet of this device is known: predictions are rough.")
     if families:
-        boards = known_targets.gpus()
+        boards = target_list.gpus()
         widths = [
             [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
         ]
@@ -95,15 +94,15 @@ def _shown(
             yield Table(columns, sorted(named.items()))
 
 
-def _basis(info: known_targets.TargetInfo) -> str:
+def _basis(info: target_list.TargetInfo) -> str:
     if {"store", "pack", "this machine"} & set(info.source.split(", ")):
         return "measurements"
-    if known_targets.FAMILY in info.source:
+    if target_list.FAMILY in info.source:
         return "public tables"
     return "a model" if info.model else "the data sheet"
 
 
-def _table(title: str, known: Sequence[known_targets.TargetInfo]) -> Table:
+def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
     from rich.text import Text
 
     here = [info.target for info in known if "this machine" in info.source]
@@ -123,7 +122,7 @@ def _table(title: str, known: Sequence[known_targets.TargetInfo]) -> Table:
     return Table(titles, list(zip(names, *shown.values(), strict=True)), title, caption)
 
 
-def _interval_text(info: known_targets.TargetInfo) -> str:
+def _interval_text(info: target_list.TargetInfo) -> str:
     """``±12 % at batch 1–8``: how wide, and where that was learned."""
     text = plus_minus_text(info.half_width_share)
     if info.batches is not None and text != NOTHING:
@@ -170,7 +169,7 @@ def lower(run: Run) -> None:
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
-    named = known_targets.named_target(run.target)
+    named = named_target(run.target)
     read = read_network(run.network, run.batch, run.shapes)
     lowered = registry.lower(read, timed_as(named))
     differing = _differing(read, lowered, named)

@@ -10,7 +10,7 @@ from hybridlat.cli.options import command, nets, option, target_option, time_lim
 from hybridlat.cli.output import UNTRUSTED, ProgressShown, Run, aside
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
-from hybridlat.estimate.lookup.targets import known_target, named_target
+from hybridlat.estimate.lookup.named_target import known_target, named_target
 from hybridlat.measuring.measurer import Measurer
 from hybridlat.report.units import count_text, why_untrusted
 from hybridlat.schema.plugins import shipped

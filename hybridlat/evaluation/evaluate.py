@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybridlat.errors import HybridlatError, InputError
+from hybridlat.estimate.lookup.named_target import known_target
 from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
-from hybridlat.estimate.lookup.targets import known_target
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import hybridlat
 from hybridlat import Predictor, onnx_io
-from hybridlat.estimate.lookup.targets import list_targets
+from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
 from hybridlat.store.packs import shipped_packs

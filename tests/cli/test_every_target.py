@@ -7,7 +7,7 @@ import pytest
 
 from hybridlat.cli.main import run
 from hybridlat.errors import InputError
-from hybridlat.estimate.lookup.targets import list_targets
+from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hybridlat import Predictor, predict
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
-from hybridlat.estimate.lookup.targets import newest_on_record, targets_on_record
+from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
 from hybridlat.estimate.predict.family import Family
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.cells import cut

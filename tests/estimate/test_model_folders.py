@@ -17,7 +17,7 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate.compose.target_composition import composition_of, lent_composition
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.targets import list_targets
+from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.model.family import shipped as files
 from hybridlat.model.model_files import Arrays, load_model, reading, save_model
 from hybridlat.onnx_io import to_onnx

@@ -12,7 +12,7 @@ from hybridlat import Predictor
 from hybridlat.engines import host
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import TargetError
-from hybridlat.estimate.lookup.targets import known_target, named_target
+from hybridlat.estimate.lookup.named_target import known_target, named_target
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.plugins import Plugins

@@ -9,7 +9,7 @@ import pytest
 
 from hybridlat import predict
 from hybridlat.engines import device_sheets
-from hybridlat.estimate.lookup.targets import by_data_sheet, gpus, list_targets
+from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targets
 from hybridlat.model.family import shipped
 from hybridlat.model.family.shipped import family_heads
 from hybridlat.model.model_files import user_models_folder

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hybridlat.engines import device_sheets as devices
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
-from hybridlat.estimate.lookup.targets import targets_on_record
+from hybridlat.estimate.lookup.named_target import targets_on_record
 from hybridlat.schema.names import (
     device_name,
     engine_name,

@@ -17,7 +17,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models as folders
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.targets import recorded
+from hybridlat.estimate.lookup.named_target import recorded
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature import text_outline as outline
