@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from hybridlat import Predictor
-from hybridlat.measuring import process, replicas, visiting
+from hybridlat.measuring import machine, replicas, visiting
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.fakes.measured_here import measuring_process
 from tests.pages import forking
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def measured_here() -> Iterator[None]:
     """A fake engine is measured in this process; ``measuring/test_process.py`` has real ones."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (replicas, process):
+        for module in (replicas, machine):
             patch.setattr(module, "MeasuringProcess", measuring_process)
         patch.setattr(visiting, "WARM_UP_S", 0.0)  # a fake engine is always warm
         yield

@@ -20,7 +20,7 @@ from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.measuring.process import Steadiness, steadiness
+from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import NOTHING, latency_text, percent_text, plus_minus_text
 from hybridlat.schema.workers import OnMessage

@@ -12,32 +12,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import pkgutil
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held, machine_lock
 from hybridlat.engines.base import Backend
 from hybridlat.engines.host import pin, usable_cores
-from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError
-from hybridlat.graph.builder import reference_network
-from hybridlat.measuring.statistics import flicker_share, level_us, usual_us
+from hybridlat.errors import BackendUnavailable, HybridlatError
 from hybridlat.measuring.visiting import References, VisitResult, VisitTask, visit
 from hybridlat.schema.workers import end_with
 
 JOB_TIMEOUT_S = 240.0
-_PROCESSES, _VISIT_MS, _LEAST_VISITS = 2, 50.0, 3  # by which steadiness is seen
 _log = logging.getLogger(__name__)
 
 
@@ -160,64 +153,6 @@ def _refuse_what_cannot_start(module: str, name: str) -> None:
             f"the measuring process cannot import the backend {name!r} of {module}: define it at "
             "the top of a module of its own"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Steadiness:
-    """How steadily the machine ran the reference network for ``seconds`` in ``processes``.
-
-    ``noise_share`` is how visits differ within a process (relative standard deviation).
-    ``wander_share`` and ``slowest_share`` are how far all are from a quiet ``latency_us``.
-    """
-
-    target: str
-    seconds: float
-    processes: int
-    visits: int
-    latency_us: float
-    noise_share: float
-    wander_share: float
-    slowest_share: float
-
-
-@alone()
-def steadiness(backend: Backend, seconds: float) -> Steadiness:
-    """Visit the reference network for ``seconds`` in two processes, one after the other.
-
-    Raises BackendUnavailable where the engine does not start, MeasurementError where it fails.
-    """
-    began, levels = time.monotonic(), list[list[float]]()
-    for process in range(_PROCESSES):
-        end, of_process = began + seconds * (process + 1) / _PROCESSES, list[float]()
-        levels.append(of_process)
-        with MeasuringProcess(backend) as worker:
-            while len(of_process) < _LEAST_VISITS or time.monotonic() < end:
-                seed = 1 + len(of_process)
-                task = VisitTask("steadiness", (reference_network(),), _VISIT_MS, seed)
-                report = worker.ask(task)
-                if report is None or report.failure is not None:
-                    reason = worker.last_words() if report is None else report.failure
-                    raise MeasurementError(f"the reference network cannot be run: {reason}")
-                if report.samples_us:
-                    of_process.append(level_us(report.samples_us))
-    return of_levels(str(backend.target), time.monotonic() - began, levels)
-
-
-def of_levels(target: str, seconds: float, levels: Sequence[Sequence[float]]) -> Steadiness:
-    """The steadiness that the levels of each process's visits show (at least one visit in all)."""
-    every = [level for of_process in levels for level in of_process]
-    usual = usual_us(every)
-    paces = [math.log(level / usual) for level in every]
-    return Steadiness(
-        target=target,
-        seconds=seconds,
-        processes=len(levels),
-        visits=len(every),
-        latency_us=usual,
-        noise_share=flicker_share(*levels),
-        wander_share=math.sqrt(statistics.fmean(pace**2 for pace in paces)),
-        slowest_share=math.expm1(max(paces)),
-    )
 
 
 def main(arguments: list[str]) -> None:

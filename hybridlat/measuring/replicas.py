@@ -3,39 +3,30 @@
 Jobs are shuffled together and visited in rounds; every visit stands between two runs of a reference
 network. Each visit is cached as soon as it is made, so a run that was cut off goes on where it
 stopped. When all visits are in, each job becomes one record: a failure where none was made.
-
-Two latencies belong to a machine and to no network. The **dispatch overhead** is that of a chain of
-no operators, extrapolated from chains of a few tiny ones (the *overhead probes*), the **reference
-latency** that of the reference network on a quiet machine. What a busy machine recorded holds until
-a quiet one records it anew.
 """
 
 from __future__ import annotations
 
 import logging
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 import msgspec
 from msgspec import structs
 
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.builder import null_network, reference_network
-from hybridlat.graph.signature import sign
-from hybridlat.measuring import schedule
+from hybridlat.measuring import machine, schedule
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
 from hybridlat.measuring.statistics import flicker_share, level_us, now, record_of, usual_us
 from hybridlat.measuring.visiting import VisitResult, VisitTask
 from hybridlat.schema.files import decode_or_none
-from hybridlat.schema.measurement import KINDS, MachineLoad, Measurement, Visit, mean_load, was_busy
+from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
 from hybridlat.schema.workers import OnProgress, Progress
 from hybridlat.store import Store
 
@@ -90,8 +81,9 @@ class _Run:
     done: int = 0
 
     def __post_init__(self) -> None:
-        self._is_probing = not is_overhead_known(self.store, self.backend)
-        # What cached visits of jobs and probes are called: those for an older record otherwise.
+        self._is_probing = not machine.is_overhead_known(self.store, self.backend)
+        # Of each job so many, a part of what its cached visits are called: those that were made
+        # for an older record are not taken again.
         self._records = dict[str, int]()
         for kind in KINDS:
             own = {job.signature.hash: key for key, job in self.jobs.items() if job.kind == kind}
@@ -182,7 +174,9 @@ class _Run:
         if not of_jobs:
             return 0.0, 0.0
         load = mean_load(result.load for result in of_jobs)
-        known_us = partial(constant_us, self.store, self.backend, load=load, is_final=is_last)
+        known_us = partial(
+            machine.constant_us, self.store, self.backend, load=load, is_final=is_last
+        )
         usual = usual_us([result.reference_us for result in of_jobs])
         reference_us = known_us("reference", usual)
         levels_us = {
@@ -192,7 +186,7 @@ class _Run:
             ]
             for length in schedule.PROBE_LENGTHS
         }
-        return reference_us, known_us("entry cost", fit_dispatch_overhead_us(levels_us))
+        return reference_us, known_us("entry cost", machine.fit_dispatch_overhead_us(levels_us))
 
     def records(self) -> list[Measurement]:
         """A record of each job that was visited or failed for good, in order."""
@@ -221,62 +215,3 @@ class _Run:
                 name = job.network.name or job.key
                 _log.warning("%s was not measured, and may be another time: %s", name, failure)
         return records
-
-
-def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
-    """Latency of a chain of no operators, by least squares; 0 where a probe has no visit."""
-    if not levels_us or not all(levels_us.values()):
-        return 0.0
-    lengths = [float(length) for length in levels_us]
-    medians = [statistics.median(levels) for levels in levels_us.values()]
-    return max(0.0, statistics.linear_regression(lengths, medians).intercept)
-
-
-def is_overhead_known(store: Store, backend: Backend) -> bool:
-    """Whether a quiet machine recorded the dispatch overhead, so that no probe is visited."""
-    return _recorded_us(store, backend, sign(null_network(1)).hash)[0] is not None
-
-
-def constant_us(
-    store: Store,
-    backend: Backend,
-    role: Literal["entry cost", "reference"],
-    value_us: float,
-    load: MachineLoad | None,
-    is_final: bool = True,
-) -> float:
-    """One of the machine's constants, as the store knows it.
-
-    Else ``value_us`` of this run and its ``load``, recorded now if it is final, and not 0.
-    """
-    signature = sign(null_network(1) if role == "entry cost" else reference_network())
-    quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
-    is_new = is_final and value_us > 0
-    if not is_new or (load is not None and load.is_busy):
-        quiet_us = busy_us if quiet_us is None else quiet_us
-    if quiet_us is not None:
-        return quiet_us
-    if is_new:
-        subject = Measurement(
-            backend.target,
-            signature.hash,
-            "cell",
-            None,
-            protocol="reference-1",
-            environment={**backend.environment(), **(load.environment() if load else {})},
-            measured_at=now(),
-            labels={"role": role},
-        )
-        store.add_signatures({signature.hash: signature.text})
-        store.add([record_of(subject, [Visit((value_us,))])])
-    return value_us
-
-
-def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | None, float | None]:
-    """The median of what the machine recorded while quiet, and of what it did while busy."""
-    known: dict[bool, list[float]] = {False: [], True: []}
-    for record in store.measurements(backend.target, "cell", hash_):
-        if record.latency_us:
-            known[was_busy(record.environment)].append(record.latency_us)
-    quiet_us, busy_us = (statistics.median(us) if us else None for us in known.values())
-    return quiet_us, busy_us

@@ -11,7 +11,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.process import of_levels
+from hybridlat.measuring.machine import of_levels
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

@@ -22,7 +22,8 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import process
-from hybridlat.measuring.replicas import constant_us, is_overhead_known, measure
+from hybridlat.measuring.machine import constant_us, is_overhead_known
+from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.visiting import References, VisitTask, visit
 from hybridlat.schema.measurement import MachineLoad, busiest, load_of, mean_load, was_busy

@@ -13,7 +13,8 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas, visiting
-from hybridlat.measuring.replicas import fit_dispatch_overhead_us, measure
+from hybridlat.measuring.machine import fit_dispatch_overhead_us
+from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig, replicas_for
 from hybridlat.measuring.statistics import level_us
 from hybridlat.measuring.visiting import References, VisitResult, VisitTask, visit
