@@ -77,10 +77,15 @@ class Measurer:
         requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
         requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
         networks = [(request.name, request.network) for request in requests]
-        selects, rounds = lambda *one: one in requested, max(settings.rounds, _LEAST_ROUNDS)
-        draft = draft_for(networks, backend.target, selects, backend.lower, rounds)
+
+        def is_requested(kind: Kind, signature: str) -> bool:
+            return (kind, signature) in requested
+
+        rounds = max(settings.rounds, _LEAST_ROUNDS)
+        draft = draft_for(networks, backend.target, is_requested, backend.lower, rounds)
 
         def run(folder: Path) -> None:
+            """Measure a plan on the backend, reporting progress with the time left."""
             began = time.monotonic()
 
             def on_step(done: int, total: int, label: str) -> None:

@@ -86,11 +86,11 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
     final = [one for one in failures if not one.get("lost") or lost[one["task"]] >= MAX_LOST]
     failed = {line["task"]: line["error"] for line in final}
     facts = _stated(header["board"])
-    named = [facts.get(name, "") for name in ("gpu", "model", "power_mode")]
-    device, is_unsure = device_of(manifest["device"], *named)
+    gpu, model, mode = (facts.get(name, "") for name in ("gpu", "model", "power_mode"))
+    device, is_unsure = device_of(manifest["device"], gpu, model, mode)
     if is_unsure:
         text = "%s is of a GPU named %r, and counts as %s as the plan says: plan for its own name"
-        _log.warning(text + " if it is another", path, named[0], device)
+        _log.warning(text + " if it is another", path, gpu, device)
     return _Results(header["board_id"], device, header["at"], facts, visits, failed)
 
 

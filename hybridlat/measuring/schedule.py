@@ -124,8 +124,10 @@ def tasks_of(
         replicas = 0 if is_whole or job.rest_bytes is not None else replicas_for(job.network)
         tasks.append(VisitTask(job.key, job.networks, visit_ms, 0, replicas, job.rest_bytes or 0))
     networks = [task for task, job in zip(tasks, jobs, strict=True) if job.kind == "network"]
-    probes = [(probe_key(length), (null_network(length),)) for length in PROBE_LENGTHS]
-    probed = [VisitTask(*probe, _PROBE_MS, 0, _PROBE_REPLICAS) for probe in probes]
+    probed = [
+        VisitTask(probe_key(length), (null_network(length),), _PROBE_MS, 0, _PROBE_REPLICAS)
+        for length in PROBE_LENGTHS
+    ]
     probe_visits = math.ceil(_PROBE_VISITS / settings.rounds) if probing else 0
     for round_ in range(settings.rounds):
         order = [*tasks, *probed * probe_visits, *networks * (settings.network_visits - 1)]
