@@ -166,8 +166,8 @@ def _of_physics(belief: Belief, latency_us: float | None) -> Warnings:
     ratio, needs = latency_us / best_us if best_us else 1.0, ""
     if not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
-        by = "by peak, bandwidth and launch time"
-        needs = f"{times} the {latency_text(best_us)} that device and host need {by}"
+        needs = f"{times} the {latency_text(best_us)} that device and host need by peak, bandwidth "
+        needs += "and launch time"
     elif latency_us < least_us:
         needs = f"below the {latency_text(least_us)} that the device needs by its peak and "
         needs += "bandwidth"
@@ -194,8 +194,8 @@ def _of_interval(data: TargetData) -> Warnings:
 def _of_pace(data: TargetData) -> Warnings:
     share = target_composition.pace_drift(data).share
     if share > LARGE_SHARE:
-        how = f"by ±{100 * share:.0f} % from run to run"
-        yield sentence("pace", f"this machine's pace varies {how}, which the interval includes")
+        text = f"this machine's pace varies by ±{100 * share:.0f} % from run to run, which the "
+        yield sentence("pace", f"{text}interval includes")
 
 
 def _ways_to_measure(request: Request, target: Target, plan: MeasurementPlan) -> Warnings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -236,12 +236,19 @@ def kinds_of(text: str) -> tuple[tuple[str, float], ...]:
 @lru_cache(maxsize=16_384)
 def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> CellPrior:
     """A cell with this latency, as the gate works on it; the text of a predicted one matters."""
-    us, spread, source = latency.latency_us, latency.spread_share, latency.source
+    us, source = latency.latency_us, latency.source
+    stated = CellPrior(
+        signature=signature,
+        count=count,
+        latency_us=us,
+        spread_share=latency.spread_share,
+        trusted=latency.trusted and us is not None,
+        source=source,
+    )
     if us is None or source == "measured":
-        return CellPrior(signature, count, us, spread, us is not None, source)
+        return stated
     cost_s, kinds = measuring_cost_s(us), kinds_of(text)
-    trusted, reason = latency.trusted, latency.reason
-    return CellPrior(signature, count, us, spread, trusted, source, cost_s, kinds, reason)
+    return replace(stated, cost_s=cost_s, kinds=kinds, reason=latency.reason)
 
 
 def priors_of(cells: NetworkCells, answers: Answers) -> list[CellPrior]:
