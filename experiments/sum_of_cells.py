@@ -41,7 +41,8 @@ from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store
-from hybridlat.training.kernel_sampler import RARE, sweep
+from hybridlat.training.kernel_families import RARE
+from hybridlat.training.kernel_sampler import sweep
 
 DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
 SWEEP_KERNELS = 4800

@@ -24,7 +24,8 @@ from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.workers import OnProgress, silent
 from hybridlat.store import Store
 from hybridlat.training import onboarding
-from hybridlat.training.kernel_sampler import COMMON, MOST_BYTES, RARE, Family, draw, sweep
+from hybridlat.training.kernel_families import COMMON, RARE, Family
+from hybridlat.training.kernel_sampler import MOST_BYTES, draw, sweep
 from hybridlat.training.onboarding import OnboardingOptions
 from hybridlat.training.train import TrainingOptions
 from tests.evaluation.made_pack import DEVICE
