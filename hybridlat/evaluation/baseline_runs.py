@@ -95,8 +95,8 @@ def evaluate_baselines(
                     known = None if measured is None else measured.get(place, ())
                     predictions.append(_prediction(contest, contest.networks[place], values, known))
         for regime, each in trials.items():
-            of_method = [*each.values()], float(np.mean(took_ms[regime])), contest.per_cell
-            results.append(MethodResult(regime, kind.name, *of_method))
+            trial, predict_ms = list(each.values()), float(np.mean(took_ms[regime]))
+            results.append(MethodResult(regime, kind.name, trial, predict_ms, contest.per_cell))
     next(answers, None)
     return results
 

@@ -54,9 +54,11 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
 
     jobs = (joblib.delayed(_steadily)(function, *arguments) for arguments in calls)
     # joblib warns of answers that are not taken to their end.
-    how = {"return_as": "generator", "pre_dispatch": "n_jobs"}
+    parallel = workers.parallel(
+        workers.count_of(None), return_as="generator", pre_dispatch="n_jobs"
+    )
     with workers.safe_path():
-        return iter(workers.parallel(workers.count_of(None), **how)(jobs))
+        return iter(parallel(jobs))
 
 
 @steady_fits()
@@ -171,10 +173,14 @@ def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
     """The prediction of a network in the state of a posterior; no latency while a cell has none."""
-    us, bounds, measured = math.nan, None, posterior.measured
-    if posterior.complete:
-        interval = composition.interval(posterior)
-        us, bounds = interval.latency_us, interval.interval_us
-    spent = math.fsum(network.cells[i].cost_s for i in measured), len(network.cells), len(measured)
-    known_share = posterior.measured_share
-    return Prediction(network.name, network.latency_us, us, bounds, known_share, *spent)
+    interval = composition.interval(posterior) if posterior.complete else None
+    return Prediction(
+        name=network.name,
+        true_us=network.latency_us,
+        predicted_us=math.nan if interval is None else interval.latency_us,
+        interval_us=None if interval is None else interval.interval_us,
+        measured_share=posterior.measured_share,
+        device_s=math.fsum(network.cells[i].cost_s for i in posterior.measured),
+        cells=len(network.cells),
+        cells_measured=len(posterior.measured),
+    )

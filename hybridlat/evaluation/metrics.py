@@ -127,7 +127,8 @@ def noise_floor(repeats_us: Sequence[Sequence[float]]) -> float | None:
     errors = [
         each_us / statistics.median([*repeats[:i], *repeats[i + 1 :]]) - 1.0
         for repeats in repeats_us
-        for i, each_us in enumerate(repeats if len(repeats) > 1 else ())
+        if len(repeats) > 1
+        for i, each_us in enumerate(repeats)
     ]
     return rmspe(np.array(errors))
 
@@ -165,7 +166,7 @@ class ResultRow:
 
     @property
     def answered_share(self) -> float | None:
-        """Of what was tested; None where nothing was."""
+        """Part of what was tested that the method answered; None where nothing was tested."""
         return self.score.answered / self.tested if self.tested else None
 
     def to_json(self) -> dict[str, object]:

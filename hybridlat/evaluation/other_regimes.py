@@ -202,13 +202,19 @@ def first_met(
         partition = Partition(tuple(uses), (), 1, "records", hash=whole, texts=texts)
         measuring = None if tolerance is None else measure
         belief = belief_of(Request(none, partition, none, tolerance or 1, 0.9, measuring), data)
-        us, bounds, shown = math.nan, None, belief.composition.shown_ratio
-        if belief.exact is not None or belief.posterior.complete:
-            low_us, high_us = belief.interval.interval_us
-            us, bounds = belief.interval.latency_us / shown, (low_us / shown, high_us / shown)
-        spent = sum(costs_s.values()), len(network.cells), len(costs_s)
-        known_share = belief.posterior.measured_share
-        return Prediction(network.name, network.latency_us, us, bounds, known_share, *spent)
+        interval, shown = belief.interval, belief.composition.shown_ratio
+        low_us, high_us = interval.interval_us
+        complete = belief.exact is not None or belief.posterior.complete
+        return Prediction(
+            name=network.name,
+            true_us=network.latency_us,
+            predicted_us=interval.latency_us / shown if complete else math.nan,
+            interval_us=(low_us / shown, high_us / shown) if complete else None,
+            measured_share=belief.posterior.measured_share,
+            device_s=sum(costs_s.values()),
+            cells=len(network.cells),
+            cells_measured=len(costs_s),
+        )
 
     def play(
         regime: str, method: str, tolerance: float | None, all_cells: bool = False

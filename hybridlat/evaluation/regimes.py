@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,14 @@ _SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2
 LARGEST_SHARE = 0.8
 _MEASURED = "measured"
-_Known = tuple[HeldOutNetwork, Composition, dict[str, ErrorPosterior]]
-"""A network, the constants that have not seen it, and what each regime knows of its cells."""
+
+
+class _Known(NamedTuple):
+    """A network, the constants that have not seen it, and what each regime knows of its cells."""
+
+    network: HeldOutNetwork
+    composition: Composition
+    by_regime: Mapping[str, ErrorPosterior]
 
 
 def evaluate_networks(
@@ -67,7 +74,7 @@ def evaluate_networks(
             by_regime = cross_fitting.states(network, composition, gates)
             count = cells_at(_GATED_SHARE, len(network.cells))
             by_regime[_GATED] = measure_greedily(by_regime["unseen"], network, count)
-            known.append((network, composition, by_regime))
+            known.append(_Known(network, composition, by_regime))
     regimes = (_MEASURED, "unseen", *gates, _GATED)
     answers = {r: partial(_predictions, known, r, gates.get(r)) for r in regimes}
     results = [
@@ -108,13 +115,11 @@ def _contest(
     dataset: Dataset, fitted: CrossFitted, unit: Unit, known: Sequence[_Known], config: FitConfig
 ) -> Contest:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
-    records, groups = dataset.cells, dataset.groups()
-    if unit == "layer":
-        records = dataset.layers
-        groups = {h: layer.labels.get("network", h) for h, layer in records.items()}
-    problem, costs_s = _problem(records, groups)
+    records = dataset.cells if unit == "cell" else dataset.layers
+    of_layers = {h: layer.labels.get("network", h) for h, layer in dataset.layers.items()}
+    problem, costs_s = _problem(records, dataset.groups() if unit == "cell" else of_layers)
     position = {h: i for i, h in enumerate(sorted(records))}
-    states_of = {network.name: by_regime for network, _, by_regime in known}
+    states_of = {one.network.name: one.by_regime for one in known}
     networks: list[Judged] = []
     splits: list[Split] = []
     for fold, members in fitted.folds.items():
@@ -130,7 +135,7 @@ def _contest(
         train = np.array([i for h, i in position.items() if h not in forbidden], np.intp)
         regimes = {
             regime: {i: tuple(states_of[networks[i].name][regime].measured) for i in of_gate}
-            for regime in known[0][2]
+            for regime in known[0].by_regime
             if regime != _MEASURED
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
@@ -202,11 +207,12 @@ def evaluate_cells(
             splits.append(Split(train, test, measured, seed, seed, model))
         predict_ms = 1e3 * float(np.mean(spent_s))
         results.append(MethodResult(regime, OWN, trials, predict_ms, per_cell=True))
+        if size == largest:
+            results.append(MethodResult(_GATED, OWN, gated, predict_ms, per_cell=True))
         calibration[regime] = metrics.levels(partial(_cell_predictions, cells))
-    results.append(MethodResult(_GATED, OWN, gated, predict_ms, per_cell=True))
     next(answers, None)
-    cells_of = enumerate(zip(hashes, truth, strict=True))
-    networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in cells_of]
+    each = enumerate(zip(hashes, truth, strict=True))
+    networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
     contest = Contest(problem, costs_s, networks, splits, per_cell=True)
     results += evaluate_baselines(dataset.target, names, {"cell": contest}, config, on_message)
     return TargetReport(
