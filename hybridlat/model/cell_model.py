@@ -152,8 +152,10 @@ class CellModel:
         """Of every kernel: µs (NaN: unknown), expected error and novelty (infinite: untrained)."""
         codes = self._codes(cells)
         view = View(cells.values, self.device, self.precision)
-        base, start = view.roofline_us + self.floor_us, (self.prior, self.prior_line)
-        rows, prior = feature_rows(cells, codes, view, base, self.ops, *start, chunk)
+        base = view.roofline_us + self.floor_us
+        rows, prior = feature_rows(
+            cells, codes, view, base, self.ops, self.prior, self.prior_line, chunk
+        )
         smooth = rows[:, -1] = self.gp_mean.predict(rows, chunk)
         log_ratio = prior + self.gp_weight * smooth + self.trees.predict(rows)
         kernel_us = base * np.exp(np.clip(log_ratio, -20, 20))

@@ -151,8 +151,12 @@ class _Fit:
         return kernel_us * (self.truth / total)[self.cells.cell]
 
     def _apportioned(self, kernel_us: Array, alone: Flags) -> Array:
-        """A first division of cells' latencies divided anew by what rough trees learn from it."""
-        for turn in range(4):  # first from kernels measured ``alone``, if there are enough
+        """Latency of every kernel from a first division, where some cells' sums alone are known.
+
+        In rounds: rough trees learn from the division so far (first from kernels measured
+        ``alone``, if there are enough) and divide again, each fold by trees that have not seen it.
+        """
+        for turn in range(4):
             values = np.log(kernel_us / self.base) - self.prior
             first = turn == 0 and alone.sum() >= LEAST_ROWS
             teachers = alone if first else np.ones(len(self.rows), bool)
@@ -255,12 +259,15 @@ def _relative_error(log_error: Array, trust: Array | float = 1.0) -> float:
 
 
 def _best_share(candidates: Array, truth: Array, trust: Array) -> float:
-    """Share of the process beside trees, by what both predict out of fold: a half to the best."""
+    """Share of the Gaussian process beside boosted trees: between a half and the best one.
+
+    ``candidates`` are what both predict out of fold. On some hundred rows the best choice is
+    mostly luck, and a half beats it; on thousands it is not. Rows count by their ``trust``.
+    """
 
     def error(share: float) -> float:
         return _relative_error(candidates @ np.array([share, 1 - share]) - truth, trust)
 
-    # On some hundred rows the best choice is mostly luck, and a half beats it.
     best = min((i / 4 for i in range(5)), key=error)
     decided = float(trust.sum()) / (float(trust.sum()) + 600)
     return decided * best + (1 - decided) / 2

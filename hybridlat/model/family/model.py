@@ -123,9 +123,15 @@ class FamilyModel:
             before = self.anchors.spreads(equations, tasks).tolist()
         result = []
         for kernels, (one, each_us), sd, prior_sd in zip(networks, laws, sds, before, strict=True):
-            median_us, least_us = kernels.counts @ each_us, kernels.counts @ kernels.least_us
-            about = sd, each_us, one.equation, prior_sd
-            result.append(NetworkPrediction(float(median_us), *about, float(least_us)))
+            prediction = NetworkPrediction(
+                median_us=float(kernels.counts @ each_us),
+                log_sd=sd,
+                kernel_us=each_us,
+                equation=one.equation,
+                prior_log_sd=prior_sd,
+                least_us=float(kernels.counts @ kernels.least_us),
+            )
+            result.append(prediction)
         return result
 
     def condition(self, observations: Sequence[Observation]) -> FamilyModel:

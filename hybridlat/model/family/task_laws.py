@@ -201,7 +201,10 @@ def _inputs(kernels: KernelSet) -> Float32:
 
 
 def _factors(sums_us: Array, log_us: Array, names: Sequence[str]) -> Array:
-    """The mode of the factors that make sums latencies; n networks of one name count as √n."""
+    """Factors that make sums (networks x factors) latencies: the mode, by Gauss-Newton steps.
+
+    Networks of one name count together as the square root of their number.
+    """
     _, place, count = np.unique(list(names), return_inverse=True, return_counts=True)
     weights = 1 / (_NOISE**2 * np.sqrt(count[place]))
     logs, prior = np.zeros(len(WIDTHS)), 1 / WIDTHS**2
