@@ -125,12 +125,15 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat compare --json``."""
-        networks, rows = [one.to_json() for one in self.estimates], cell_differences(self.estimates)
-        body = {"format": COMPARISON_FORMAT, "networks": networks, "speed_up": self.speed_up}
-        body["ratios"] = [ratio and asdict(ratio) for ratio in self.ratios]
-        body["distinguishable"] = [ratio is not None and ratio.is_sure for ratio in self.ratios]
-        differences = [{name: getattr(row, name) for name in _OF_DIFFERENCE} for row in rows]
-        return body | {"differences": differences}
+        rows = cell_differences(self.estimates)
+        return {
+            "format": COMPARISON_FORMAT,
+            "networks": [estimate.to_json() for estimate in self.estimates],
+            "speed_up": self.speed_up,
+            "ratios": [ratio and asdict(ratio) for ratio in self.ratios],
+            "distinguishable": [ratio is not None and ratio.is_sure for ratio in self.ratios],
+            "differences": [{name: getattr(row, name) for name in _OF_DIFFERENCE} for row in rows],
+        }
 
     def __str__(self) -> str:
         return printed(self.print)

@@ -108,8 +108,9 @@ class Explanation:
         body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
         body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
         body |= {"nothing": self.nothing, "cause": self.cause.kind, "spread": self.spread}
-        each = {name: [*map(asdict, getattr(self, name))] for name in ("suspects", "stated")}
-        return {**body, "tied": [one.kind for one in self.tied], **each}
+        body |= {"tied": [one.kind for one in self.tied]}
+        suspects = [asdict(one) for one in self.suspects]
+        return body | {"suspects": suspects, "stated": [asdict(one) for one in self.stated]}
 
     def shown(self) -> list[Suspect]:
         """The suspects that matter to people."""
@@ -132,9 +133,11 @@ class Explanation:
         words = {"normal": "within the interval", "explained": names}
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
-        usual = f"{latency_text(expected)} ({interval_text(self.estimate.interval_us)})"
-        measured = f"{latency_text(self.measured_us)} where {usual} are expected"
-        return visible(f"{measured}: {longer}, {words.get(self.verdict, self.verdict)}")
+        return visible(
+            f"{latency_text(self.measured_us)} where {latency_text(expected)} "
+            f"({interval_text(self.estimate.interval_us)}) are expected: "
+            f"{longer}, {words.get(self.verdict, self.verdict)}"
+        )
 
     def __str__(self) -> str:
         lines = [self.headline(), printed(self.table().print), ""]

@@ -39,12 +39,18 @@ def network_section(estimate: Estimate, number: int, heading: str) -> str:
     """The section of the ``number``-th estimate."""
     structure, names = estimate.structure, escape(names_text(estimate.removed))
     not_run = f"<summary>Not run: {units.not_run_text(estimate)}</summary><p>{names}</p>"
-    start = f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">'
-    parts = [start, _header(estimate, heading), _notes(estimate), _timeline(estimate)]
-    parts.append(asset("graph.html").template if structure and structure.places else "")
-    parts += [_roofline(estimate), _table(estimate)]
-    parts.append(f'<details class="removed">{not_run}</details>' if estimate.removed else "")
-    return "\n".join(filter(None, [*parts, "</section>"]))
+    parts = [
+        f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
+        _header(estimate, heading),
+        _notes(estimate),
+        _timeline(estimate),
+        asset("graph.html").template if structure and structure.places else "",
+        _roofline(estimate),
+        _table(estimate),
+        f'<details class="removed">{not_run}</details>' if estimate.removed else "",
+        "</section>",
+    ]
+    return "\n".join(filter(None, parts))
 
 
 def _header(estimate: Estimate, heading: str) -> str:

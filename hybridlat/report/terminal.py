@@ -140,14 +140,10 @@ def cells_table(
     narrow, sources = width < _SOURCE_FROM, {row.source for row in (*rows, *others)}
     several = len(sources) > 1
     shares = [units.percent_text(None if row.latency_us is None else row.share) for row in rows]
-    each: list[str | Cell] = [units.each_text(scale, row.latency_us) for row in rows]
-    for i, row in enumerate(rows if narrow and several else ()):
-        if row.source != "measured":
-            each[i] = Cell(f"{'≈ ' if row.source == 'predicted' else ''}{each[i]}", row.source)
     shown: list[_Shown] = [
         (Column("share", True), shares),
         (Column("uses", True), [f"×{row.count}" for row in rows]),
-        (Column(f"each [{scale.name}]", True), each),
+        (Column(f"each [{scale.name}]", True), [_each(r, scale, narrow and several) for r in rows]),
     ]
     if width >= _BARS_FROM:
         top = max((row.share for row in rows), default=0.0)
@@ -177,6 +173,13 @@ def bar(share: float, top_share: float) -> str:
         return ""
     eighths = max(1, round(8 * _BAR_WIDTH * min(share / top_share, 1.0)))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _each(row: Row, scale: units.Scale, is_marked: bool) -> str | Cell:
+    text = units.each_text(scale, row.latency_us)
+    if not is_marked or row.source == "measured":
+        return text
+    return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)
 
 
 def _words(rows: Sequence[Row], room: int, is_cut: bool) -> list[_Shown]:
