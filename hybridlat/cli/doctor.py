@@ -202,9 +202,11 @@ def _shown(checkup: Facts) -> Iterator[Table | Text | str]:
     if (timed := checkup["steadiness"]) is not None:
         noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])
         took, slower = latency_text(timed["latency_us"]), percent_text(timed["slowest_share"])
-        visits = f"{took} in {timed['visits']} visits over {timed['seconds']:.0f} s"
-        wander = f"noise {noise} from one to the next, pace {pace}, at worst {slower} slower"
-        yield Text(f"The reference network took {visits}: {wander}.\n")
+        yield Text(
+            f"The reference network took {took} in {timed['visits']} visits over "
+            f"{timed['seconds']:.0f} s: noise {noise} from one to the next, pace {pace}, at worst "
+            f"{slower} slower.\n"
+        )
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
         yield Text(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style)

@@ -45,9 +45,12 @@ def evaluate(run: Run) -> None:
     hybridlat evaluate --all
     """
     names = None if run.nets is None else [path.stem for path in sorted(run.nets.glob("*.onnx"))]
-    baselines = [b for b in run.baselines if b != "no"] if run.baselines else None
-    how = run.among("tolerances seed draws") | {"networks": names, "track": not run.no_track}
-    chosen = evaluation.EvaluationOptions(baselines=baselines, **how)
+    chosen = evaluation.EvaluationOptions(
+        baselines=[b for b in run.baselines if b != "no"] if run.baselines else None,
+        networks=names,
+        track=not run.no_track,
+        **run.among("tolerances seed draws"),
+    )
     rows: list[ResultRow] = []
 
     def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:

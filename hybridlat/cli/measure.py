@@ -47,8 +47,10 @@ def measure(run: Run) -> int:
     codes, objects = {0}, list[dict[str, object]]()
     if host is not None:
         if run.target is None:
-            example = "device/runtime/precision, such as orin-agx/tensorrt/fp16"
-            raise InputError(f"--host {host} needs --target: {example}")
+            raise InputError(
+                f"--host {host} needs --target: device/runtime/precision, such as "
+                "orin-agx/tensorrt/fp16"
+            )
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(**sizes)) for file in files]
         remote = RemoteHost(host, run.runner, run.time_limit, say)
@@ -87,9 +89,13 @@ def as_object(report: MeasureReport) -> dict[str, object]:
         | {"samples": sum(len(visit.samples_us) for visit in record.visits)}
         for record in report.records
     ]
-    body = {"format": 1, **{name: getattr(report, name) for name in _OF_REPORT}}
-    others = {"failures": dict(report.failures), "warnings": list(report.warnings)}
-    return {**body, "records": records, **others}
+    return {
+        "format": 1,
+        **{name: getattr(report, name) for name in _OF_REPORT},
+        "records": records,
+        "failures": dict(report.failures),
+        "warnings": list(report.warnings),
+    }
 
 
 def _print(report: MeasureReport, as_json: bool) -> int:

@@ -128,8 +128,10 @@ def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: Shap
     if telling is None or telling[1] < WORTH_ADVISING:
         return ""
     best, share = telling
-    first = f"measure {paths[best]} first: its latency (--known {paths[best]}=1.21ms)"
-    text = f"Of these, {first} tells {part_text(share)} of what is unsure of the others."
+    text = (
+        f"Of these, measure {paths[best]} first: its latency (--known {paths[best]}=1.21ms) "
+        f"tells {part_text(share)} of what is unsure of the others."
+    )
     place, estimate = wide[best]
     remark = EstimateWarning("known-network", text)
     table.answers[place] = replace(estimate, warnings=(*estimate.warnings, remark))
@@ -190,8 +192,9 @@ def compare(run: Run) -> int:
     each_target, max_slower = list(dict.fromkeys(run.targets)) or None, run.max_slower
     how = run.among("batch shapes store threads measure tolerance confidence")
     with ProgressShown().at(f"predicting {run.networks[0]} and others") as shown:
-        how |= {"known": run.latencies, "progress": shown}
-        comparison = hybridlat.compare(run.networks, each_target, **how)
+        comparison = hybridlat.compare(
+            run.networks, each_target, known=run.latencies, progress=shown, **how
+        )
     estimates, ratios = comparison.estimates, comparison.ratios
     if run.as_json:
         print_json(comparison.to_json())
