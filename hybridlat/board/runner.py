@@ -204,9 +204,12 @@ class PlanRun(object):
             self._loaded.remove(key)
 
     def _ask(self, seconds: float, do: str, **request: Any) -> Any:
-        return (self._worker or self._start()).ask(seconds, do, **request)
+        assert self._worker is not None
+        return self._worker.ask(seconds, do, **request)
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
+        if self._worker is None:  # before all else: what the lost one had loaded is gone
+            self._start()
         settings = {key: self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")}
         built = {item: self._load(item, set(task["items"])) for item in task["items"]}
         built = {item: about for item, about in built.items() if about is not None}
@@ -239,12 +242,14 @@ class PlanRun(object):
         return about
 
     def _keep_layers(self, item: str) -> None:
-        path, layers = self._plan.file(os.path.join("layers", item + ".json")), None
+        path = self._plan.file(os.path.join("layers", item + ".json"))
+        if os.path.exists(path):
+            return
         try:
-            if not os.path.exists(path):
-                layers = self._ask(60, "layers", key=item)
+            layers = self._ask(60, "layers", key=item)
         except EngineError as error:  # a latency without a dump is worth more than none
             _say("no layers of %s: %s", item, error)
+            return
         if layers is not None:
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)

@@ -111,6 +111,17 @@ def test_what_takes_the_worker_down_is_given_up(
     assert (folder / "results.jsonl").read_bytes() == before
 
 
+def test_a_worker_that_is_lost_in_a_visit_is_replaced_and_builds_its_models_again(
+    make_plan: MakePlan, tmp_path: Path
+) -> None:
+    folder = quick(make_plan("fake", count=2))
+    done = run(folder, "--option", f"crash_once={tmp_path / 'crashed'}")
+    assert done.returncode == 0, done.stderr
+    (failed,) = [line for line in lines_of(folder) if line["kind"] == "failure"]
+    assert failed["lost"] and "status 139" in failed["error"]
+    assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
+
+
 @pytest.mark.parametrize(
     ("option", "code", "says"),
     [
