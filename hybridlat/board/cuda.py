@@ -232,14 +232,10 @@ class Sensors(object):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0 and self._find(library, pci_bus) == 0:
                 self._lib = library
-        clocks = ["/sys/class/devfreq/*%s*/cur_freq" % name for name in _JETSON_GPUS]
-        zones = sorted(glob.glob("/sys/class/thermal/thermal_zone*/"))
-        heats = (z + "temp" for z in zones if first_line(z + "type").lower().startswith("gpu"))
-        clock = next((path for files in clocks for path in sorted(glob.glob(files))), "")
         # What reads a sensor, and its unit in ours.
         self._sensors: Dict[str, Tuple[Callable[[], Optional[int]], float]] = {
-            "sm_mhz": (partial(_integer, clock), 1e-6),
-            "temperature_c": (partial(_integer, next(heats, "")), 1e-3),
+            "sm_mhz": (partial(_integer, _clock_file()), 1e-6),
+            "temperature_c": (partial(_integer, _heat_file()), 1e-3),
         }
         if self._lib is not None:
             self._sensors = {
@@ -250,9 +246,10 @@ class Sensors(object):
 
     def _find(self, library: Any, pci_bus: str) -> int:
         out = ctypes.byref(self._handle)
-        by_bus, bus = library.nvmlDeviceGetHandleByPciBusId_v2, ctypes.c_char_p(pci_bus.encode())
-        if pci_bus and by_bus(bus, out) == 0:  # NVML counts GPUs otherwise than CUDA does
-            return 0
+        if pci_bus:  # NVML counts GPUs otherwise than CUDA does: ask for the same bus
+            by_bus = library.nvmlDeviceGetHandleByPciBusId_v2
+            if by_bus(ctypes.c_char_p(pci_bus.encode()), out) == 0:
+                return 0
         return int(library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(0), out))
 
     def _number(self, what: str, *which: int) -> Optional[int]:
@@ -280,6 +277,19 @@ class Sensors(object):
             "uuid": uuid.value.decode("ascii", "replace"),
             "power_limit_w": "" if limit_mw is None else "%g" % (limit_mw / 1e3),
         }
+
+
+def _clock_file() -> str:
+    """Where a Jetson's GPU shows its clock in Hz; empty elsewhere."""
+    patterns = ["/sys/class/devfreq/*%s*/cur_freq" % name for name in _JETSON_GPUS]
+    return next((path for pattern in patterns for path in sorted(glob.glob(pattern))), "")
+
+
+def _heat_file() -> str:
+    """Where it shows its temperature in thousandths of a degree; empty elsewhere."""
+    zones = sorted(glob.glob("/sys/class/thermal/thermal_zone*/"))
+    of_gpus = (zone for zone in zones if first_line(zone + "type").lower().startswith("gpu"))
+    return next((zone + "temp" for zone in of_gpus), "")
 
 
 def _integer(path: str) -> Optional[int]:

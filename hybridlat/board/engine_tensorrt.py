@@ -148,10 +148,11 @@ class TensorRtEngine(Engine):
                 "TensorRT %s takes %s from the model's types, and the plan has no such model"
                 % (self._full_version, precision)
             )
-        creation, is_old = trt.NetworkDefinitionCreationFlag, int(self.version.split(".")[0]) < 10
-        flags = 1 << int(creation.EXPLICIT_BATCH) if is_old else 0
-        if typed and hasattr(creation, "STRONGLY_TYPED"):
-            flags |= 1 << int(creation.STRONGLY_TYPED)
+        flags = 0
+        if int(self.version.split(".")[0]) < 10:
+            flags |= 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
+        if typed and self._knows("NetworkDefinitionCreationFlag", "STRONGLY_TYPED"):
+            flags |= 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
         builder = trt.Builder(self._logger)
         network = builder.create_network(flags)
         parser = trt.OnnxParser(network, self._logger)
@@ -197,6 +198,7 @@ class TensorRtEngine(Engine):
         return config
 
     def _knows(self, enum: str, member: str) -> bool:
+        """Whether this TensorRT has ``enum.member``: versions lack whole enums too."""
         return hasattr(getattr(self._trt, enum, None), member)
 
     def _error(self, what: str, messages: List[str]) -> EngineError:
