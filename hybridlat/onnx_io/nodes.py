@@ -16,15 +16,8 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.operators import QUANTISERS, is_quantised
 from hybridlat.onnx_io.facts import bias_origin, simplified
-from hybridlat.onnx_io.values import (
-    MOST_BYTES,
-    NARROW,
-    Known,
-    Value,
-    attributes_of,
-    local_form,
-    since_version,
-)
+from hybridlat.onnx_io.operator_form import local_form
+from hybridlat.onnx_io.values import MOST_BYTES, NARROW, Known, Value, attributes_of, since_version
 from hybridlat.schema.files import warn_once
 
 MOST_NODES = 32_768

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import AttributeValue, Constant, Node, TensorType
-from hybridlat.graph.operators import SET, SIZES, SMALL_ELEMENTS, WHOLE, named
+from hybridlat.graph.network import AttributeValue, Constant, TensorType
+from hybridlat.graph.operators import SIZES, SMALL_ELEMENTS, WHOLE
 
 _PLAIN = [getattr(AttributeProto, f"{k}{s}") for k in ("INT", "FLOAT", "STRING") for s in ("", "S")]
 _DATA = ("raw", "float", "int32", "int64", "double", "uint64")
@@ -202,75 +201,3 @@ def attribute_proto(name: str, value: AttributeValue) -> AttributeProto:
     if isinstance(value, tuple) and not value:
         return onnx.helper.make_attribute(name, [], attr_type=AttributeProto.INTS)
     return onnx.helper.make_attribute(name, list(value) if isinstance(value, tuple) else value)
-
-
-# ---- the part of a network's normal form that lies with one operator; see ``graph.forms`` ----
-
-_USUAL = {"output_padding": 0, "dilations": 1, "strides": 1, "pads": 0}
-"""Sizes of windows that say nothing where all of them are this."""
-_WINDOWS = {"auto_pad": "NOTSET", "group": 1} | dict.fromkeys(
-    ("ceil_mode", "storage_order", "count_include_pad"), 0
-)
-_OF_WINDOWS = named("Conv FusedConv ConvTranspose MaxPool AveragePool LpPool")
-"""Operators with these defaults, outside ONNX's own domain too, where no schema states them."""
-_DROPPED = dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), named("kernel_shape"))
-_DROPPED |= {"Dropout": named("seed"), "Cast": named("saturate round_mode")}
-_DROPPED["BatchNormalization"] = named("epsilon momentum spatial")
-"""What shapes say as well, and what no engine's time hangs on."""
-
-
-def local_form(node: Node) -> Node:
-    """The operator with its plain version, and attributes that decide something.
-
-    Those at the defaults that its operator set states are left out already.
-    """
-    dropped, inputs = _DROPPED.get(node.op, ()), node.inputs
-    kept = [(name, value) for name, value in node.attributes if name not in dropped]
-    attributes = tuple([pair for pair in kept if not _says_nothing(node.op, *pair)])
-    while inputs and not inputs[-1]:
-        inputs = inputs[:-1]
-    is_own = not node.domain
-    version = plain_version(node.op, node.version, dict(attributes)) if is_own else node.version
-    return replace(node, attributes=attributes, version=version, inputs=inputs)
-
-
-def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
-    if isinstance(value, tuple):
-        return name in _USUAL and set(value) <= {_USUAL[name]}
-    return op in _OF_WINDOWS and _WINDOWS.get(name) == value
-
-
-_MEANINGS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (1, 13))
-_MEANINGS |= {"GroupNormalization": (18, 21), "Upsample": (7, 9), "Resize": (10, 13)}
-_MEANINGS |= {"RoiAlign": (10, 16), "DFT": (17, 20)}
-"""The sets in which each meaning of an operator with several began."""
-_ADDED = {
-    "AveragePool": ("dilations",), "LpPool": ("dilations", "ceil_mode"),
-    "Cast": ("round_mode", "saturate"), "CastLike": ("round_mode", "saturate"),
-    "QuantizeLinear": ("block_size", "output_dtype", "precision", "saturate"),
-    "DequantizeLinear": ("block_size", "output_dtype"), "Range": ("stash_type",),
-    "Resize": ("antialias", "axes", "keep_aspect_ratio_policy"), "SpaceToDepth": ("mode",),
-}  # fmt: skip
-"""Attributes that came after set 17; what they say by default is what set 17 does."""
-_ADDED_VALUES = {"Pad": {"wrap"}, "Resize": {"half_pixel_symmetric"}}
-_ADDED_VALUES |= {op: {"max", "min"} for op in ("ScatterElements", "ScatterND")}
-
-
-def plain_version(op: str, version: int, attributes: Mapping[str, object]) -> int:
-    """The version by which networks name an operator of ONNX's own: equal for equal meanings.
-
-    It is that of set 17, or the first after it. Later sets changed few meanings, and what they
-    added is kept where a file uses it. ``version`` is the set in which the file's form began,
-    ``attributes`` are those not at their defaults. What set 17 cannot say keeps its version.
-    """
-    if version > SET:
-        values = {value for value in attributes.values() if isinstance(value, str)}
-        is_new = not set(_ADDED.get(op, ())).isdisjoint(attributes)
-        if is_new or not values.isdisjoint(_ADDED_VALUES.get(op, ())):
-            return version
-    if op in _MEANINGS:
-        first, second = _MEANINGS[op]
-        return second if version >= (11 if op == "Resize" else second) else first
-    sets = range(SET, onnx.defs.onnx_opset_version() + 1)
-    known = filter(None, (schema_of(op, "", later) for later in sets))
-    return next((schema.since_version for schema in known), 13)
