@@ -44,11 +44,14 @@ def scaled(network: Network, factor: float) -> Network:
     labels = channels.labels()
     for node, ids in channels.kept:
         if labels[ids].any():
-            why = f"the channels that {node.op} {node.name!r} reads cannot be scaled"
-            raise NetworkError(f"{network.name}: {why}: its result hangs on their number")
+            raise NetworkError(
+                f"{network.name}: the channels that {node.op} {node.name!r} reads cannot be "
+                "scaled: its result hangs on their number"
+            )
     if not labels.any():
-        why = "no channels to scale: all of them reach its inputs or outputs"
-        raise NetworkError(f"{network.name} has {why}")
+        raise NetworkError(
+            f"{network.name} has no channels to scale: all of them reach its inputs or outputs"
+        )
     weights = _weights(channels, labels, factor)[labels]
     sizes = {n: tuple([round(weights[i].sum()) for i in channels.of(n)]) for n in channels.tensors}
     types = {n: TensorType(t.dtype, sizes[n]) for n, t in network.types.items()}

@@ -89,8 +89,10 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
     if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
         yield "is in training mode: export the network for inference (model.eval())"
     if node.op == "Reshape" and source.elements != made.elements:
-        sizes = f"{source.elements} elements ({source}) {made.elements} ({made})"
-        yield f"makes {sizes}: if the file was exported for other sizes, give those with --shape"
+        yield (
+            f"makes {source.elements} elements ({source}) {made.elements} ({made}): if the file "
+            "was exported for other sizes, give those with --shape"
+        )
     if node.op == "Gemm":
         columns = source.shape[0 if node.attribute("transA", 0) else 1]
         rows = operands[0].shape[1 if node.attribute("transB", 0) else 0]

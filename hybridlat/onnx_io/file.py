@@ -171,8 +171,10 @@ def _missing(path: Path) -> str:
         return f"{path} does not exist{name}"
     near = difflib.get_close_matches(path.name.lower(), known, n=3)
     hint = f": did you mean {' or '.join(near)}?" if near else ""
-    none = f"{path} is no file, and no network that is shipped{hint}"
-    return f"{none} (`hybridlat examples` lists those)"
+    return (
+        f"{path} is no file, and no network that is shipped{hint} "
+        "(`hybridlat examples` lists those)"
+    )
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -97,8 +97,8 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
         raise NetworkError(f"{UNANSWERED.format('onnx')}, with {where}: export the network again")
     made, fault, objection = answer
     if fault:
-        why = f"is not as ONNX defines it ({last_line(fault)})"
-        raise NetworkError(f"{where} {why}: export the network again")
+        why = f"{where} is not as ONNX defines it ({last_line(fault)})"
+        raise NetworkError(f"{why}: export the network again")
     return ModelProto.FromString(made), objection and _WORDS.sub("", last_line(objection))
 
 
@@ -118,10 +118,15 @@ def rounded(node: FileNode, known: Mapping[str, Known]) -> dict[str, Known]:
 
 
 def _faults(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> Iterator[str]:
-    """What onnx's inference does not see, or sees only after an operator was folded."""
+    """What is wrong that onnx's inference does not see, or sees only after folding.
+
+    Each begins with its verb, as in ``has 3 outputs``.
+    """
     if len(node.output) > schema.max_output:
-        most = f"where ONNX defines at most {schema.max_output}: export the network again"
-        yield f"has {len(node.output)} outputs, {most}"
+        yield (
+            f"has {len(node.output)} outputs, where ONNX defines at most {schema.max_output}: "
+            "export the network again"
+        )
     source, *operands = map(type_of, inputs or (None,))
     if node.op_type == "GroupNormalization" and schema.since_version > 18 and source:
         for type_ in operands:  # onnx's inference ends without a word
@@ -141,8 +146,10 @@ def _faults(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema
     weight = operands[0] if node.op_type in ("Conv", "ConvTranspose") and operands else None
     for attribute in node.attribute:  # an engine believes the weight, onnx kernel_shape
         if attribute.name == "kernel_shape" and weight and (*attribute.ints,) != weight.shape[2:]:
-            both = f"{tuple(attribute.ints)} and a weight of the shape {weight.shape}"
-            yield f"has the kernel_shape {both}: its kernel_shape must be that of the weight"
+            yield (
+                f"has the kernel_shape {tuple(attribute.ints)} and a weight of the shape "
+                f"{weight.shape}: its kernel_shape must be that of the weight"
+            )
 
 
 def fold_node(
@@ -191,9 +198,10 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
     is_whole = shape.dtype.kind == "i" and bool((shape >= 0).all())
     type_ = TensorType(fill.type.dtype, tuple(map(int, shape.reshape(-1) if is_whole else ())))
     if not is_whole or math.prod(max(1, size) for size in type_.shape) > MAX_TENSOR_ELEMENTS:
-        sizes = f"makes the sizes {shape.reshape(-1)[:8].tolist()}"
-        fix = f"they must be whole numbers from 0 on, of at most {MAX_TENSOR_ELEMENTS} elements"
-        raise NetworkError(f"ConstantOfShape {node.name!r} {sizes}: {fix}")
+        raise NetworkError(
+            f"ConstantOfShape {node.name!r} makes the sizes {shape.reshape(-1)[:8].tolist()}: "
+            f"they must be whole numbers from 0 on, of at most {MAX_TENSOR_ELEMENTS} elements"
+        )
     number = fill.array
     most = MAX_FOLDED_ELEMENTS if type_.dtype in WHOLE else SMALL_ELEMENTS
     if number is None or number.size != 1 or type_.elements > most:
@@ -219,8 +227,10 @@ def _constant_node(node: NodeProto) -> Value:
 def _shape_of(node: NodeProto, type_: TensorType) -> Value:
     if node.op_type == "Size":
         if type_.elements >= 1 << 63:
-            counted = f"{type_.elements:.3g} elements: they must be fewer than 2**63"
-            raise NetworkError(f"Size {node.name!r} counts {counted}")
+            raise NetworkError(
+                f"Size {node.name!r} counts {type_.elements:.3g} elements: they must be fewer "
+                "than 2**63"
+            )
         return Value.of_array(np.array(type_.elements, dtype=np.int64))
     limits = {a.name: a.i for a in node.attribute}
     sizes = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]

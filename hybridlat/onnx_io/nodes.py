@@ -170,8 +170,10 @@ def _make_lean(proto: NodeProto) -> None:
             attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
     mode = next((a.s for a in proto.attribute if a.name == "auto_pad"), b"NOTSET")
     if mode not in _PADDINGS:
-        own = f"{proto.op_type} {proto.name!r} has the auto_pad {mode.decode('latin-1')!r}"
-        raise NetworkError(f"{own}: ONNX has {b', '.join(_PADDINGS).decode()}")
+        raise NetworkError(
+            f"{proto.op_type} {proto.name!r} has the auto_pad {mode.decode('latin-1')!r}: "
+            f"ONNX has {b', '.join(_PADDINGS).decode()}"
+        )
     if mode != b"NOTSET":
         names = {attribute.name for attribute in proto.attribute}
         if "pads" in names and proto.op_type in ("Conv", "ConvTranspose"):

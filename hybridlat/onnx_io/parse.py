@@ -185,8 +185,10 @@ def _inlined(model: ModelProto) -> ModelProto:
         sizes[place] += sum(sizes[called] for called in calls[place])
     operators = sum(sizes[called] for called in _calls(model.graph.node, places))
     if operators > MAX_INLINED_OPERATORS:
-        number = f"{operators:.3g} operators: at most {MAX_INLINED_OPERATORS} can be read"
-        raise NetworkError(f"the file has functions that stand for {number}")
+        raise NetworkError(
+            f"the file has functions that stand for {operators:.3g} operators: "
+            f"at most {MAX_INLINED_OPERATORS} can be read"
+        )
     lean = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     lean.functions.extend(model.functions)
     for part in ("node", "input", "output", "value_info", "sparse_initializer"):

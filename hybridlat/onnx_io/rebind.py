@@ -68,7 +68,7 @@ class Rebinding:
 
     def _sizes(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
         at = _SIZES_AT[node.op]
-        name = "".join(node.inputs[at : at + 1])
+        name = node.inputs[at] if len(node.inputs) > at else ""
         value = known.get(name)
         if not isinstance(value, Value) or value != self.before.get(name):
             return {}  # the sizes follow the batch already

@@ -42,12 +42,13 @@ def bound(
     shapes: Shapes,
     weights: Container[str],
 ) -> Frame:
-    """The frame with every size of the inputs (``infos``) bound; NetworkError: what is wrong.
+    """The frame of a model with every size of its inputs (``infos``) bound.
 
     A symbolic first size that nothing binds is 1. A size that has a name is the same wherever that
     stands. ``batch`` is that of the inputs whose first size is open; where none is, of those that
     have the first size of the data, the first input of the highest rank. ``weights`` keep what the
-    file says.
+    file says. NetworkError for a name that no input has, for what stays open, and for a batch that
+    shapes contradict.
     """
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     if unknown := sorted(shapes.keys() - {info.name for info in infos}):
@@ -90,8 +91,8 @@ def _names(info: ValueInfoProto) -> list[str]:
 def _input_type(
     info: ValueInfoProto, written: Sequence[int | None], batch: int | None, shape: Sizes | None
 ) -> TensorType:
-    def refused(words: str, known: Sequence[int | None]) -> NetworkError:
-        return NetworkError(f"{words}: {_request(info.name, known)}")
+    def refused(wrong: str, known: Sequence[int | None]) -> NetworkError:
+        return NetworkError(f"{wrong}: {_request(info.name, known)}")
 
     tensor, name = info.type.tensor_type, f"the input {info.name!r}"
     dims, is_shaped = tensor.shape.dim, tensor.HasField("shape")
@@ -108,8 +109,8 @@ def _input_type(
     if None in sizes:
         named = [dim.dim_param or "?" for dim in dims]
         example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))
-        of = f"{named[sizes.index(None)]!r} of {name} ({example})"
-        raise refused(f"the size {of} is open", sizes)
+        wrong = f"the size {named[sizes.index(None)]!r} of {name} ({example}) is open"
+        raise refused(wrong, sizes)
     bound = [size for size in sizes if size is not None]
     for axis, size in enumerate(bound):
         if size <= 0:

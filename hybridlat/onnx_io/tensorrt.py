@@ -57,10 +57,11 @@ def readable(network: Network) -> Network:
         elif _form(node) in _STEPS:
             nodes += _written_out(node, types, constants)
         else:
-            why = f"cannot be written in set {SET}, the newest that all of TensorRT reads"
-            fix = f"export it with opset_version={SET}, as plain operators"
-            where = f"{node.op} {node.name!r} of operator set {node.version}"
-            raise MeasurementError(f"{where} {why}: {fix}")
+            raise MeasurementError(
+                f"{node.op} {node.name!r} of operator set {node.version} cannot be written in set "
+                f"{SET}, the newest that all of TensorRT reads: export it with opset_version="
+                f"{SET}, as plain operators"
+            )
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 
 

@@ -133,9 +133,10 @@ def _arguments(
         elif value is None or isinstance(value, bool | int | float):
             return value
         if not isinstance(value, torch.Tensor):
-            fix = "a shape such as (1, 3, 224, 224), or a tuple with one of them for each input"
-            kind = type(value).__name__
-            raise InputError(f"a {kind} is no example input: give a tensor, {fix}")
+            raise InputError(
+                f"a {type(value).__name__} is no example input: give a tensor, a shape such as "
+                "(1, 3, 224, 224), or a tuple with one of them for each input"
+            )
         if batch is not None and value.dim() > 0:
             return value[:1].expand(batch, *value.shape[1:]).contiguous()
         return value

@@ -167,9 +167,10 @@ def attributes_of(
     for attribute in node.attribute:
         value = attribute_value(attribute)
         if value is None:
-            kind = "of a kind that cannot be read (a graph or a sparse tensor)"
-            where = f"{node.op_type} {node.name!r} has the attribute {attribute.name!r}"
-            raise NetworkError(f"{where} {kind}")
+            raise NetworkError(
+                f"{node.op_type} {node.name!r} has the attribute {attribute.name!r} of a kind "
+                "that cannot be read (a graph or a sparse tensor)"
+            )
         if defaults.get(attribute.name) != value:
             attributes[attribute.name] = value
     return tuple(sorted(attributes.items()))

@@ -85,8 +85,10 @@ def to_onnx(
     do not fit into one file.
     """
     if seed is not None and external is None and network.weight_bytes > MAX_INLINE_BYTES:
-        size = f"{network.weight_bytes / 1e9:.1f} GB of weights"
-        raise NetworkError(f"{network.name} has {size}, more than the 2 GB of one ONNX file")
+        raise NetworkError(
+            f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
+            "2 GB of one ONNX file"
+        )
     opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
@@ -137,8 +139,8 @@ def to_onnx(
         nodes, network.name or "network", inputs, outputs, [*tensors, *weights], value_info=others
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    parts = {"opset_imports": imports, "producer_name": "hybridlat", "ir_version": 8}
-    return bytes(helper.make_model(graph, **parts).SerializeToString())
+    model = helper.make_model(graph, opset_imports=imports, producer_name="hybridlat", ir_version=8)
+    return bytes(model.SerializeToString())
 
 
 @functools.lru_cache(maxsize=65536)
