@@ -106,8 +106,9 @@ class NetworkBuilder:
         """The network so far; its outputs are ``outputs``, else the tensors that nothing reads."""
         read = {name for node in self.nodes for name in node.inputs}
         made = (out for node in self.nodes for out in node.outputs)
-        ends = tuple(self.inputs), outputs or tuple(out for out in made if out not in read)
-        return Network(self.name, tuple(self.nodes), *ends, {**self.types}, {**self.constants})
+        ends = outputs or tuple(out for out in made if out not in read)
+        nodes, inputs = tuple(self.nodes), tuple(self.inputs)
+        return Network(self.name, nodes, inputs, ends, dict(self.types), dict(self.constants))
 
 
 def null_network(length: int) -> Network:

@@ -126,7 +126,8 @@ def file_rank(lowered: Lowered) -> Rank:
 
     A kernel that computes no operator of the file comes behind what it reads.
     """
-    producers, rank = lowered.network.producers, Rank()
+    producers = lowered.network.producers
+    rank: Rank = []
     for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True):
         before = [rank[producers[n]] for n in node.inputs if n in producers]
         place, steps = max(before, default=(-1, 0))

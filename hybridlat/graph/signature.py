@@ -253,8 +253,9 @@ def read(text: str, name: str = "cell") -> Network:
                 nodes.append(_node(line, len(nodes), types, constants))
     except (AttributeError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
-    parts = tuple(nodes), tuple(inputs), tuple(outputs), types, constants
-    return Network(name, *parts, context=context)
+    return Network(
+        name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants, context=context
+    )
 
 
 def _node(
