@@ -1,6 +1,7 @@
 """Groups of operators as networks of kernels."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -116,3 +117,14 @@ def test_wires_keep_the_domains_of_operators() -> None:
     lines = [json.loads(str(line)) for each in wires if isinstance(each, tuple) for line in each]
     ops = [node.qualified_op for node in network.nodes if node.op != "Sigmoid"]
     assert [line[0] for line in lines if len(line) == 5] == ops
+
+
+def test_pools_that_name_an_empty_second_result_are_one_where_they_are_equal() -> None:
+    pool = "MaxPool<kernel_shape=[2,2]>(x)"
+    network = text_network(f"a = {pool} b = {pool} y = Add(a, b)")
+    *pools, total = network.nodes
+    pools = [replace(node, outputs=(*node.outputs, "")) for node in pools]
+    network = replace(network, nodes=(*pools, total))
+    lowered = by_rules(network)
+    assert [node.op for node in lowered.network.nodes] == ["MaxPool", "Add"]
+    assert_accounted(network, lowered)

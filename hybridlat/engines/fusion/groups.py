@@ -78,8 +78,8 @@ def equal_results(
     alike: dict[object, str] = {}
     numbers = {n: (c.type, c.values) for n, c in network.constants.items() if c.values is not None}
     for node in nodes:
-        if len(node.outputs) == 1:
-            (out,) = node.outputs
+        if not any(node.outputs[1:]):
+            out = node.outputs[0]
             read = [numbers.get(name) or same.get(name, name) for name in node.inputs]
             earlier = alike.setdefault((node.kind, *read), out)
             if earlier != out and out not in kept:
