@@ -141,6 +141,11 @@ Condition = Callable[[Group, Group], bool]
 """Whether a rule applies to a producer and a consumer; what is removed is given as both."""
 
 
+def _always(producer: Group, consumer: Group) -> bool:
+    """No condition."""
+    return True
+
+
 @dataclass(frozen=True)
 class _Bounded:
     """A line of a table, which holds for versions of an engine: none means all there are."""
@@ -162,7 +167,7 @@ class Eliminate(_Bounded):
 
     ops: str
     reason: str
-    when: Condition = lambda producer, consumer: True
+    when: Condition = _always
 
     @property
     def kinds(self) -> set[str]:
@@ -187,7 +192,7 @@ class Fuse(_Bounded):
     producer: str
     consumer: str
     reason: str
-    when: Condition = lambda producer, consumer: True
+    when: Condition = _always
     makes: str = ""
     match_policy: Literal["last", "every", "beside"] = "last"
     in_region: bool = False

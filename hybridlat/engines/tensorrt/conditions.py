@@ -10,6 +10,7 @@ from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.schema.target import version_key
 
+_CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
 _INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
@@ -89,7 +90,7 @@ def is_fully_connected(producer: Group, consumer: Group) -> bool:
     if conv is None or not is_half(producer, consumer):
         return False
     is_plain = _is_dense(producer) and conv.attribute("strides") in (None, (1,), (1, 1))
-    wide = all(c >= _PRODUCT_CHANNELS and c % 8 == 0 for c in weight[:2])
+    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
     return is_plain and wide and set(weight[2:]) <= {1}
 
 
@@ -191,11 +192,8 @@ def writes_in_place(producer: Group, consumer: Group) -> bool:
     parts = consumer.first.inputs
     if consumer.kind != "Concat" or len(parts) == 1:
         return False
-    grouping, nodes = consumer.grouping, consumer.network.nodes
-    for reader in {i for part in parts for i in consumer.network.consumers[part]}:
-        is_own = reader in grouping.removed or grouping.group_of[reader] is consumer
-        if nodes[reader].op == "Concat" and not is_own:
-            return False  # a part of another one too
+    if any(_is_part_of_another(part, consumer) for part in parts):
+        return False
     return not any(maker.kind in _CAN_WRITE_ANYWHERE for maker in consumer.producers)
 
 
@@ -205,6 +203,12 @@ def writes_in_place(producer: Group, consumer: Group) -> bool:
 def _input_shape(group: Group) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     return group.network.types[group.data[0]].shape if group.data else (0, 0, 0)
+
+
+def _is_part_of_another(part: str, group: Group) -> bool:
+    grouping, nodes = group.grouping, group.network.nodes
+    readers = [i for i in group.network.consumers.get(part, ()) if i not in grouping.removed]
+    return any(nodes[i].op == "Concat" and grouping.group_of[i] is not group for i in readers)
 
 
 def _conv(group: Group) -> Node | None:

@@ -238,8 +238,9 @@ def lower(network: Network, target: Target) -> Lowered:
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    version, kernels = _version(target), "int8" if target.precision == "int8" else "half"
-    kernels = kernels if _is_half(target) else "single"
+    version, kernels = _version(target), "single"
+    if _is_half(target):
+        kernels = "int8" if target.precision == "int8" else "half"
     return f"rules/tensorrt/{in_force(RULES, version)}/{_compiles(version)}/{kernels}"
 
 
