@@ -84,7 +84,11 @@ class Cache:
             self._database.write(lambda connection: connection.change(_DELETE, rows))
 
     def cache_sweep(
-        self, older_than_s: float | None = None, max_bytes: int | None = None, dry_run: bool = False
+        self,
+        *,
+        older_than_s: float | None = None,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
     ) -> CacheSweep:
         """Drop cached documents that are no longer useful, and give their space back.
 

@@ -222,8 +222,8 @@ def _is_on_network(path: Path) -> bool:
         return False
     kinds = {Path(at.replace("\\040", " ")): kind for _, at, kind, *_ in mounts}
     places = (path.resolve(), *path.resolve().parents)
-    nearest = next(filter(None, map(kinds.get, places)), "")
-    return _OF_A_NETWORK.match(nearest) is not None
+    kind_of_nearest = next(filter(None, map(kinds.get, places)), "")
+    return _OF_A_NETWORK.match(kind_of_nearest) is not None
 
 
 def _psycopg() -> Any:

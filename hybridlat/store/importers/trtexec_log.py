@@ -118,14 +118,10 @@ def read_runs(text: str) -> list[TrtexecLog]:
     for start, end, (mode, *mhz) in zip(starts, [*starts[1:], len(text)], above, strict=True):
         log = replace(read_log(text[start:end], line), power_mode=mode)
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
-        objection = log.objection
-        if objection is None and mode.strip("0").isdecimal():  # 0 is the usual one
-            fix = "put what nvpmodel -q prints above the run"
-            objection = Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
-        objection = objection or trtexec_options.locked_below(mhz, log.clocks_hz)
-        if not names:
-            fix = "give the run a log that is called as its network"
-            objection = objection or Refusal("the run names no network", log.line, fix)
+        fix = "give the run a log that is called as its network"
+        nameless = None if names else Refusal("the run names no network", log.line, fix)
+        slowed = trtexec_options.slowed(mode, mhz, log.clocks_hz)
+        objection = log.objection or slowed or nameless
         runs.append(replace(log, names=names, objection=objection))
         line += text.count("\n", start, end)
     return runs

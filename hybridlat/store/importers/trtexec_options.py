@@ -94,6 +94,16 @@ def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
     return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
 
 
+def slowed(
+    mode: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
+) -> Refusal | None:
+    """Why a run is no plain one below a locked clock or a power mode that has only a number."""
+    if mode.strip("0").isdecimal():  # 0 is the usual one
+        fix = "put what nvpmodel -q prints above the run"
+        return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
+    return locked_below(locks_mhz, clocks_hz)
+
+
 def locked_below(locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]) -> Refusal | None:
     """Why a run at these clocks of GPU and memory is no plain one; None without or near its own."""
     for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
