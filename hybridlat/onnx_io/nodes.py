@@ -132,6 +132,8 @@ def node_of(read: FileNode, opset: int) -> Node:
     attributes = attributes_of(read.proto(), domain, opset)
     if domain == "com.microsoft" and read.op in QUANTISERS:  # one kernel runs it and ONNX's own
         version, domain = 21, ""
+        if not any(read.inputs[1:2]):
+            raise NetworkError(f"{read.op} {read.name!r} has no scale: export the network again")
     node = Node(read.name, read.op, read.inputs, read.outputs, attributes, domain, version)
     return local_form(node)
 

@@ -202,3 +202,13 @@ def test_a_zero_point_of_few_bits_is_a_whole_number(dtype: str) -> None:
     text = sign(read_network(made)).text
     assert f"{dtype.lower()}:)" in text  # a zero point is no part of what is computed
     assert sign(read(text)).text == text
+
+
+def test_what_quantises_for_one_engine_needs_a_scale_as_well() -> None:
+    quantised = onnx.helper.make_node("QuantizeLinear", ["x"], ["q"], "n", domain="com.microsoft")
+    for inputs in (["x"], ["x", ""]):
+        made = model("g (float[4,8] x) => (uint8[4,8] q) { q = Cast<to=2>(x) }")
+        quantised.input[:] = inputs
+        made.graph.node[0].CopyFrom(quantised)
+        with pytest.raises(NetworkError, match="QuantizeLinear 'n' has no scale: export"):
+            read_network(made)
