@@ -63,8 +63,11 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
         if len(source.shape) < 2:
             yield f"has an input {source}, which has no channels"
         number, what = source.shape[1], "channels"
+        groups = int(str(node.attribute("num_groups", 1)))
+        if not 1 <= groups <= number:
+            yield f"has {number} channels in {groups} groups"
         if node.op == "GroupNormalization" and node.version < 21:
-            number, what = int(str(node.attribute("num_groups", 1))), "groups"
+            number, what = groups, "groups"
         for type_ in operands:
             if type_.elements != number:
                 yield f"has {number} {what}, but a parameter {type_}"

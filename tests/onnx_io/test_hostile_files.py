@@ -89,6 +89,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("<float[7] s> { y = LayerNormalization(x, s) }", 17, r"LayerNormalization .*\[7"),
         ("<float[5] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 18, "2 groups.*5"),
         ("<float[7] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 21, "8x8.*ter .*7"),
+        ("<float[8] s> { y = GroupNormalization<num_groups=-7>(x, s, s) }", 21, "8 .* -7 groups"),
+        ("<float[8] s> { y = GroupNormalization<num_groups=9>(x, s, s) }", 21, "8 .* 9 groups"),
         ("{ y = Transpose<perm=[0,1,2]>(x) }", 17, "Transpose .*3 axes.*1x8x8x8"),
         ("{ c = Concat<axis=1>(x, x) y = DepthToSpace<blocksize=3>(c) }", 17, "24x24.*blocks of 3"),
         ("{ y = SpaceToDepth<blocksize=3>(x) }", 17, "1x72x2x2.*blocks of 3"),
