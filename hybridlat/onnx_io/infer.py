@@ -136,7 +136,7 @@ def _faults(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema
         is_vector = node.op_type in _TAKE_VECTORS or node.op_type.startswith("Reduce")
         if is_vector and type_ and len(type_.shape) != 1 and (node.op_type, place) != ("Pad", 2):
             yield f"reads {type_} where a vector is due: export it again"
-    if node.op_type in _TAKE_INDICES and source and isinstance(inputs[1], Value):
+    if node.op_type in _TAKE_INDICES and source and operands and isinstance(inputs[1], Value):
         axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
         size, array = math.prod(source.shape[axis:][:1]), inputs[1].array
         if array is not None and array.size and not -size <= array.min() <= array.max() < size:

@@ -109,7 +109,10 @@ def _onnxruntime(_: str) -> Callable[..., Any]:
     def session(
         model: bytes | str, optimised: str, weights: str, threads: int, feeds: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Types of inputs and outputs, and of results for ``feeds`` of zeros and of others."""
+        """Types of inputs and outputs, and of results for ``feeds`` of zeros and of others.
+
+        An error is one of loading, or of all feeds.
+        """
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -121,18 +124,23 @@ def _onnxruntime(_: str) -> Callable[..., Any]:
             prefix = "session.optimized_model_external_initializers_"
             options.add_session_config_entry(f"{prefix}file_name", weights)
             options.add_session_config_entry(f"{prefix}min_size_in_bytes", "1024")
-        made = []
+        made, errors = [], []
         try:
             providers = ["CPUExecutionProvider"]
             running = onnxruntime.InferenceSession(model, options, providers=providers)
-            for step in (0, 1) if feeds else ():
-                arrays = {}
-                for name, (dtype, shape) in feeds.items():
-                    numbers = np.arange(np.prod(shape, dtype=int)).reshape(shape) * step % 100
-                    arrays[name] = numbers.astype(dtype)
-                made.append([(str(a.dtype), a.shape) for a in running.run(None, arrays)])
         except Exception as error:  # noqa: BLE001  it raises many kinds
             return {"error": str(error) or type(error).__name__}
+        for step in (0, 1) if feeds else ():
+            arrays = {}
+            for name, (dtype, shape) in feeds.items():
+                numbers = np.arange(np.prod(shape, dtype=int)).reshape(shape) * step % 99 + step
+                arrays[name] = np.asarray(numbers, dtype)
+            try:
+                made.append([(str(a.dtype), a.shape) for a in running.run(None, arrays)])
+            except Exception as error:  # noqa: BLE001
+                errors.append(str(error))
+        if errors and not made:
+            return {"error": errors[0]}
         infos = (*running.get_inputs(), *running.get_outputs())
         return {"types": [(info.name, info.type, info.shape) for info in infos], "made": made}
 

@@ -24,7 +24,7 @@ from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import Frame, opsets_of, runtime_types, types_of
 from hybridlat.onnx_io.values import Known, Value, constant_of, schema_of, type_of
-from hybridlat.onnx_io.walk import DATA_DEPENDENT, OutOfOrder, Walk, walk
+from hybridlat.onnx_io.walk import DATA_DEPENDENT, OutOfOrder, Walk, check_odd, walk
 from hybridlat.onnx_io.write import make_hole, with_hole
 
 MAX_WEIGHT_BYTES = 1 << 37
@@ -176,6 +176,7 @@ def _network(
     network = _assembled(name, way)
     if way.fresh or way.has_other_types:
         check_network(network, batch)
+        check_odd(way)
     if network.weight_bytes > MAX_WEIGHT_BYTES:
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     way.remember()

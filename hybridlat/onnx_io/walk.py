@@ -7,6 +7,8 @@ those of a search space share most of their operators.
 from __future__ import annotations
 
 import logging
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +17,8 @@ from onnx import ModelProto, helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
-from hybridlat.graph.operators import SMALL_ELEMENTS, named
+from hybridlat.graph.operators import SMALL_ELEMENTS, contracts, named
+from hybridlat.onnx_io.checks import Misfit
 from hybridlat.onnx_io.infer import results_of, rounded
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
@@ -25,6 +28,15 @@ from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type, type_o
 
 DATA_DEPENDENT = named("NonZero NonMaxSuppression Unique Compress")
 """The sizes of their results depend on the data."""
+_DECIDED = named(
+    "Add Sub Mul Div Relu LeakyRelu PRelu Clip Sigmoid Tanh Erf Exp Log Pow Sqrt Neg Abs Min Max "
+    "HardSwish HardSigmoid Softmax LogSoftmax BatchNormalization LayerNormalization Conv Gemm "
+    "MatMul Einsum AveragePool GlobalAveragePool GlobalMaxPool MaxPool Concat Slice Split Gather "
+    "Pad Resize Transpose Reshape Flatten Squeeze Unsqueeze Expand Tile Cast Identity Dropout "
+    "Where Equal Greater Less Not And Or Reciprocal Floor Ceil Softplus Elu ReduceMean ReduceSum "
+    "ReduceMax ReduceL2 TopK QuantizeLinear DequantizeLinear Range Constant Shape"
+)
+"""What onnx's own inference refuses where it is broken; of all else an engine is asked."""
 Key = tuple[object, ...]
 """Operator sets, operator, inputs, and of each output whether it is there and stated."""
 Outcome = tuple[bool, tuple[Known, ...]]
@@ -43,8 +55,9 @@ class Walk:
     """A way through the operators: what is kept, the names of what is folded, and what is known.
 
     ``known`` is None for a tensor of unknown type; ``objections`` are onnx's by operator, ``fresh``
-    what may be remembered once it is checked; with ``has_other_types`` some came from elsewhere.
-    ``left_out`` are names and operators of what depends on data, see ``leave_out``.
+    what may be remembered once it is checked, ``odd`` what an engine tries; with
+    ``has_other_types`` some came from elsewhere. ``left_out`` are names and operators of what
+    depends on data, see ``leave_out``.
     """
 
     frame: Frame
@@ -55,6 +68,7 @@ class Walk:
     folded: list[str] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
     fresh: dict[Key, Outcome] = field(default_factory=dict)
+    odd: list[tuple[FileNode, Sequence[Known]]] = field(default_factory=list)
     has_other_types: bool = False
     left_out: tuple[tuple[str, str], ...] = ()
 
@@ -79,7 +93,7 @@ class Walk:
         made = {out for node in self.kept for out in node.outputs}
         known = {name: value for name, value in self.known.items() if name not in made}
         way = walk(self.kept, known, self.frame, types)
-        way.folded[:0] = self.folded
+        way.folded[:0], way.odd[:0] = self.folded, self.odd
         way.inputs, way.outputs, way.left_out = self.inputs, self.outputs, self.left_out
         return way
 
@@ -181,6 +195,15 @@ def walk(
     return way
 
 
+MOST_TRIED = 1 << 31
+"""Multiplications of an operator that is run."""
+_REFUSES = re.compile(r"InferenceError\]|during initialization|while running \w+ node")
+_LACKS = re.compile(r"implement|support|alloc|memory", re.IGNORECASE)
+_PLACES = re.compile(
+    r"Message: |initialization: |false\. (?=\S)|(?:Error|= \w+)\] |:\d+ |\) const "
+)
+
+
 def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, TensorType]) -> Outcome:
     known, opsets = way.known, way.frame.opsets
     if missing := sorted(set(node.inputs).difference(known)):
@@ -193,11 +216,14 @@ def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, Tensor
     results, objection = results_of(node, inputs, opsets, stated)
     lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
     if lacks and way.has_other_types and node.domain and not node.has_graph:
-        types = iter(_tried(node, dict(zip(node.inputs, inputs, strict=True)), opsets))
-        results = tuple([next(types, None) if out else None for out in node.outputs])
+        types, _ = _tried(node, inputs, opsets)
+        left = iter(types)
+        results = tuple([next(left, None) if out else None for out in node.outputs])
+    outcome = any(isinstance(result, Value) for result in results), results
+    if not (outcome[0] or node.domain or node.has_graph or node.op in _DECIDED):
+        way.odd.append((node, inputs))
     if objection:
         way.objections[node.name] = objection
-    outcome = any(isinstance(result, Value) for result in results), results
     values = [value for value in (*inputs, *results) if isinstance(value, Value)]
     is_known = all(results[i] is not None for i, out in enumerate(node.outputs) if out)
     is_light = all(len(value.data) <= MOST_BYTES for value in values)
@@ -206,15 +232,35 @@ def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, Tensor
     return outcome
 
 
-def _tried(node: FileNode, known: Mapping[str, Known], opsets: Opsets) -> tuple[TensorType, ...]:
-    """The types of its results on zeros and on numbers that differ, where those are the same."""
-    fed, feeds = with_fed_weights(known), {}
+def check_odd(way: Walk) -> None:
+    """Misfit for what ONNX Runtime refuses to load or run, of what onnx does not look at."""
+    for node, inputs in way.odd:
+        if words := _tried(node, inputs, way.frame.opsets)[1]:
+            why = f"ONNX Runtime refuses {node.op} {node.name!r} ({words})"
+            raise Misfit(f"{why}: export the network again, or give other sizes with --shape")
+
+
+def _tried(
+    node: FileNode, inputs: Sequence[Known], opsets: Opsets
+) -> tuple[Sequence[TensorType], str]:
+    """The types of its results on zeros and on numbers that differ, where those are the same.
+
+    Or why the engine refuses it. What takes more than about a second is loaded alone.
+    """
+    fed, feeds = with_fed_weights(dict(zip(node.inputs, inputs, strict=True))), {}
     for name, type_ in fed.items():
         if name and isinstance(type_, TensorType):
             dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
             feeds[name] = (np.dtype(dtype).name, type_.shape)
+    shapes = [shape for _, shape in feeds.values()]
+    most = max(map(math.prod, shapes), default=0)
+    work = most * (math.prod(shapes[0][:-1]) if contracts(node.op) and shapes else 100)
     model = model_of([node.proto()], fed, opsets).SerializeToString()
-    answer = ask("onnxruntime", model, "", "", 1, feeds)
-    first, second = (answer and answer.get("made")) or ((), ())
+    is_run = work < MOST_TRIED or node.domain
+    answer = ask("onnxruntime", model, "", "", 1, feeds if is_run else {}) or {}
+    words = " ".join(answer.get("error", "").split())
+    if _REFUSES.search(words) and not _LACKS.search(words):
+        return (), _PLACES.split(words)[-1]
+    first, second = (*answer.get("made", ()), (), ())[:2]
     types = [TensorType(dtype.replace("object", "string"), tuple(shape)) for dtype, shape in first]
-    return tuple(types) if first == second else ()
+    return types if first == second else (), ""

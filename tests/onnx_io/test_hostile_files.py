@@ -38,6 +38,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("{ y, b, c = Split<num_outputs=1>(x) }", 18, "onnx aborts.* with Split"),
         # What does not fit its schema.
         ("{ y = Relu(x, x) }", 17, "Relu .*input size 2 not in range"),
+        ("{ y = Gather(x) }", 17, "Gather .*input size 1 not in range"),
         ('{ y = EyeLike("") }', 9, "EyeLike .*empty string"),
         ("{ y = MaxPool(x) }", 17, "Required attribute 'kernel_shape'"),
         ("{ y = MaxPool<kernel_shape=3>(x) }", 17, "Expected: 'INTS', actual: 'INT'"),
