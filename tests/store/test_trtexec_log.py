@@ -110,7 +110,8 @@ def options(*words: str, version: str = "8.6.1") -> TrtexecLog:
 
 OTHERS = """--useDLACore=0 --streams=4 --sparsity=force --best --layerPrecisions=*:fp16
 --inputIOFormats=fp16:chw --outputIOFormats=fp32:hwc8 --refit --builderOptimizationLevel=0
---hardwareCompatibilityLevel=ampere+ --allowWeightStreaming --dumpProfile --idleTime=5 --warmUp=0
+--warmUp=-1 --hardwareCompatibilityLevel=ampere+
+--allowWeightStreaming --dumpProfile --idleTime=5 --warmUp=0
 --cudaGraphStrategy=wholeGraph --newInVersion12=3 --optShapes=input:1x3x32x48 --infStreams=8
 --directIO --heuristic"""
 NOTHING = """--useDLACore=-1 --allowGPUFallback --streams=1 --warmUp=500 --sparsity=disable
@@ -308,6 +309,11 @@ Memory clocks set to "(memClkMin 405, memClkMax 405)" for GPU 00000000:1E:00.0
 $ sudo nvpmodel -m 2"""
 
 
+HINDERED = """export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50
+export CUDA_LAUNCH_BLOCKING=1
+export NVIDIA_TF32_OVERRIDE=0"""
+
+
 UNLOCKED = "$ nvidia-smi -rgc\n$ nvidia-smi -rmc\n$ nvpmodel -q\nNV Power Mode: 7W\n"
 
 
@@ -327,6 +333,11 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
         first, second = read_runs(f"{word}\n{LOG_8}{UNLOCKED}{other}")
         assert first.objection is not None and second.objection is None
         assert re.fullmatch(r"the (GPU|memory)'s clock was .*|.* has no name", str(first.objection))
+    for word in HINDERED.splitlines():
+        first, second = read_runs(f"{word}\n{LOG_8}unset {word[7:].partition('=')[0]}\n{other}")
+        assert first.objection is not None and second.objection is None
+        assert first.objection.value == word[7:]
+    assert read_runs(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n{LOG_8}")[0].objection is None
     rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
     for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
         assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None

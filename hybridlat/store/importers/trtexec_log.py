@@ -115,12 +115,14 @@ def read_runs(text: str) -> list[TrtexecLog]:
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
     above = trtexec_options.above(text, starts)
-    for start, end, (mode, *mhz) in zip(starts, [*starts[1:], len(text)], above, strict=True):
+    for start, end, (mode, hindered, *mhz) in zip(
+        starts, [*starts[1:], len(text)], above, strict=True
+    ):
         log = replace(read_log(text[start:end], line), power_mode=mode)
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
-        slowed = trtexec_options.slowed(mode, mhz, log.clocks_hz)
+        slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
         objection = log.objection or slowed or nameless
         runs.append(replace(log, names=names, objection=objection))
         line += text.count("\n", start, end)

@@ -80,12 +80,12 @@ def check(options: Mapping[str, str], text: str) -> None:
 
 
 def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
-    """The power mode and the locks of both clocks in MHz above each run; empty for none."""
+    """Power mode, what hinders it, locks of both clocks in MHz above each run; empty for none."""
     modes = _last("power_mode", text, starts)
-    locks = (_last(name, text, starts) for name in ("locked", "memory_locked"))
+    others = (_last(name, text, starts) for name in ("hindered", "locked", "memory_locked"))
     if all(not mode or mode.isdecimal() for mode in modes):  # below all runs it is theirs too
         modes = _last("power_mode", text, [len(text)]) * len(starts)
-    return list(zip(modes, *locks, strict=True))
+    return list(zip(modes, *others, strict=True))
 
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
@@ -95,9 +95,12 @@ def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
 
 
 def slowed(
-    mode: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
+    mode: str, hindered: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
 ) -> Refusal | None:
-    """Why a run is no plain one below a locked clock or a power mode that has only a number."""
+    """Why a run is no plain one below what slows it, or a power mode that has only a number."""
+    if hindered:
+        why, fix = "the GPU was shared, waited for or kept from TF32", "unset it and run again"
+        return Refusal(why, hindered, fix)
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
         return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
