@@ -47,3 +47,11 @@ def test_sizes_that_no_engine_runs(body: str, opset: int, words: str) -> None:
     assert read_network(model(body % int(fits), opset)).nodes
     with pytest.raises(NetworkError, match=f"ONNX Runtime refuses .*{said}"):
         read_network(model(body % int(broken), opset))
+
+
+def test_a_mask_shorter_than_padded_keys_is_no_fault() -> None:
+    body = (
+        "<float[1,8,6,8] k, float[8,4] m> { n = Constant<value = int64[1] {4}>() "
+        "y = Attention(x, k, k, m, , , n) }"
+    )
+    assert read_network(model(body, 24)).nodes
