@@ -87,8 +87,11 @@ class _Record(Struct, frozen=True):
             raise ValueError(problem)
         return record
 
-    def problems(self) -> Iterator[str]:
-        """What makes the record impossible, one sentence each; nothing for a sound record."""
+    def problems(self) -> tuple[str, ...]:
+        """What makes the record impossible, one sentence each; empty for a sound record."""
+        return tuple(self._problems())
+
+    def _problems(self) -> Iterator[str]:
         raise NotImplementedError
 
 
@@ -164,7 +167,7 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
             if value is not None:
                 msgspec.structs.force_setattr(self, name, float(value))
 
-    def problems(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         if not _HASH.fullmatch(self.signature):
             yield f"signature {self.signature[:60]!r} is not 32 hex digits"
         if (self.latency_us is None) == (self.failure is None):
@@ -196,7 +199,7 @@ class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
     layers: tuple[tuple[str, int], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         uses = (*self.cells, *self.layers)
         for signature in (self.signature, *(h for h, _ in uses)):
             if not _HASH.fullmatch(signature):
