@@ -145,7 +145,7 @@ def plan(run: Run) -> None:
     folder, tasks = run.folder, len(draft.manifest()["tasks"])
     run.show(
         {"folder": folder, "target": str(named), "tasks": tasks},
-        f"{tasks} measurements planned in {folder} for {named}",
+        f"{count_text(tasks, 'measurement')} planned in {folder} for {named}",
         f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)",
         f"Back here:      hybridlat import {folder}",
     )
