@@ -163,7 +163,7 @@ def draw_family(axes: Any) -> None:
         logs = points @ model.coefficients([task])[task]
         spreads = model.gp.spreads(points, [task] * len(points))
         seen = model.seen[model.tasks.index(task)] if task in model.tasks else 0
-        label = f"{text}: {seen} networks" if seen else f"{text}: none of this device"
+        label = f"{text}: {seen} networks" if seen else f"{text}: none of its own"
         axes.plot(widths, np.exp(logs), color=colour, label=label)
         axes.fill_between(widths, np.exp(logs - spreads), np.exp(logs + spreads), color=colour,
                           alpha=0.15, lw=0)  # fmt: skip
