@@ -55,9 +55,9 @@ class Walk:
     """A way through the operators: what is kept, the names of what is folded, and what is known.
 
     ``known`` is None for a tensor of unknown type; ``objections`` are onnx's by operator, ``fresh``
-    what may be remembered once it is checked, ``odd`` what an engine tries; with
-    ``has_other_types`` some came from elsewhere. ``left_out`` are names and operators of what
-    depends on data, see ``leave_out``.
+    what may be remembered once it is checked, ``odd`` what an engine tries, one of those that are
+    equal; with ``has_other_types`` some came from elsewhere. ``left_out`` are names and operators
+    of what depends on data, see ``leave_out``.
     """
 
     frame: Frame
@@ -68,7 +68,7 @@ class Walk:
     folded: list[str] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
     fresh: dict[Key, Outcome] = field(default_factory=dict)
-    odd: list[tuple[FileNode, Sequence[Known]]] = field(default_factory=list)
+    odd: dict[Key, tuple[FileNode, Sequence[Known]]] = field(default_factory=dict)
     has_other_types: bool = False
     left_out: tuple[tuple[str, str], ...] = ()
 
@@ -93,7 +93,7 @@ class Walk:
         made = {out for node in self.kept for out in node.outputs}
         known = {name: value for name, value in self.known.items() if name not in made}
         way = walk(self.kept, known, self.frame, types)
-        way.folded[:0], way.odd[:0] = self.folded, self.odd
+        way.folded[:0] = self.folded
         way.inputs, way.outputs, way.left_out = self.inputs, self.outputs, self.left_out
         return way
 
@@ -222,7 +222,7 @@ def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, Tensor
         results = tuple([next(left, None) if out else None for out in node.outputs])
     outcome = any(isinstance(result, Value) for result in results), results
     if not (outcome[0] or node.domain or node.has_graph or node.op in _DECIDED):
-        way.odd.append((node, inputs))
+        way.odd[key] = node, inputs
     if objection:
         way.objections[node.name] = objection
     values = [value for value in (*inputs, *results) if isinstance(value, Value)]
@@ -235,7 +235,7 @@ def _outcome(node: FileNode, key: Key, way: Walk, elsewhere: Mapping[str, Tensor
 
 def check_odd(way: Walk) -> None:
     """Misfit for what ONNX Runtime refuses to load or run, of what onnx does not look at."""
-    for node, inputs in way.odd:
+    for node, inputs in way.odd.values():
         if words := _tried(node, inputs, way.frame.opsets)[1]:
             why = f"ONNX Runtime refuses {node.op} {node.name!r} ({words})"
             raise Misfit(f"{why}: export the network again, or give other sizes with --shape")

@@ -1,9 +1,11 @@
 """What onnx's inference does not look into is refused where ONNX Runtime refuses it."""
 
+from typing import Any
+
 import pytest
 
 from hybridlat.errors import NetworkError
-from hybridlat.onnx_io import read_network
+from hybridlat.onnx_io import isolation, read_network, walk
 from tests.onnx_io.test_hostile_files import model
 
 SEQUENCE = "{ s = ReduceMean<axes=[3],keepdims=0>(x) "
@@ -55,3 +57,17 @@ def test_a_mask_shorter_than_padded_keys_is_no_fault() -> None:
         "y = Attention(x, k, k, m, , , n) }"
     )
     assert read_network(model(body, 24)).nodes
+
+
+def test_equal_operators_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def counting(what: str, *arguments: Any) -> Any:
+        asked.append(what)
+        return isolation.ask(what, *arguments)
+
+    monkeypatch.setattr(walk, "ask", counting)
+    lrn = "LRN<alpha=0.0271828,size=%d>"
+    body = f"{{ a = {lrn % 3}(x) b = {lrn % 3}(a) c = {lrn % 5}(b) y = {lrn % 5}(c) }}"
+    assert len(read_network(model(body)).nodes) == 4
+    assert asked == ["onnxruntime"] * 2
