@@ -137,33 +137,29 @@ def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
     """
     if not matches:
         return old
-    network, gone, put = old.network, set[int](), dict[int, tuple[list[Node], set[int]]]()
+    network, gone, stands_for = old.network, set[int](), dict[str, str]()
     types, constants = dict(network.types), dict(network.constants)
     place = {id(node): position for position, node in enumerate(network.nodes)}
-    stands_for: dict[str, str] = {}
+    standing = [[pair] for pair in zip(network.nodes, old.origins, strict=True)]
     for match in matches:
-        members, nodes = {place[id(node)] for node in match.members}, match.written()
-        if gone.isdisjoint(members) and not _hides(match, members, nodes):
-            gone |= members
-            put[place[id(match.members[-1])]] = nodes, members
+        members, nodes = [place[id(node)] for node in match.members], match.written()
+        if gone.isdisjoint(members) and not _hides(match, {*members}, nodes):
+            gone.update(members)
+            held = tuple(sorted({o for member in members for o in old.origins[member]}))
+            for member in members:
+                standing[member] = []
+            standing[members[-1]] = [(node, held) for node in nodes]
             types |= match.types
             constants |= match.constants
             for name, source in match.stands_for.items():
                 stands_for[name] = stands_for.get(source, source)
-    if not put:
+    if not gone:
         return old
 
     def read_now(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple([stands_for.get(name, name) for name in names])
 
-    pairs: list[tuple[Node, tuple[int, ...]]] = []
-    for position, node in enumerate(network.nodes):
-        if position in put:
-            nodes, members = put[position]
-            held = tuple(sorted({o for member in members for o in old.origins[member]}))
-            pairs += [(new, held) for new in nodes]
-        elif position not in gone:
-            pairs.append((node, old.origins[position]))
+    pairs = [pair for pairs in standing for pair in pairs]
     if stands_for:
         pairs = [(replace(node, inputs=read_now(node.inputs)), held) for node, held in pairs]
     left = len(pairs) + 1
