@@ -40,8 +40,8 @@ _FULL_OPS = named(
     "ReduceSum ReduceL2 Softplus Resize"
 )
 _OTHER_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
-_ZEROS, _APART = "__zeros", "__apart"
-"""How constants end that were put in: left-out biases, and those that are added apart."""
+_APART = "__bias"
+"""How operators end that add a convolution's bias apart."""
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
@@ -91,24 +91,21 @@ def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
     """
 
     def find(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
-        biases, normed = _biases(net), folded_norms(net)
-        for position, bias in biases.items():
-            node, is_normed = net.nodes[position], position in normed
-            match = Match(net, node)
-            if is_normed or bias_apart:
-                _take_apart(net, node, match, bias, is_normed)
-            elif bias not in node.inputs:
-                whole = replace(node, inputs=(*node.inputs, bias))
-                match.put(whole, **{bias: _by_channel(net, node, 1)})
-            else:
-                continue
-            yield match
+        normed = folded_norms(net)
+        for position in _biased(net):
+            match = Match(net, node := net.nodes[position])
+            if position in normed or bias_apart:
+                _take_apart(net, node, match, position in normed)
+            elif len(node.inputs) < 3:
+                match.put(node, _by_channel(net, node, 1))
+            if match.nodes:
+                yield match
 
     return plain.then(((_CONVOLUTIONS, find),))
 
 
-def _biases(network: Network) -> dict[int, str]:
-    """The bias of each convolution that has one, or had: zeros of an untrained module.
+def _biased(network: Network) -> list[int]:
+    """Positions of the convolutions that have a bias, or had: zeros of an untrained module.
 
     PyTorch's exporter tells which. Else names tell which were folded; then convolutions of a single
     pixel (squeeze-and-excite) lack theirs too.
@@ -119,9 +116,7 @@ def _biases(network: Network) -> dict[int, str]:
     lacking = {i for i in bare if _origin(nodes[i]) or nodes[i].name in (zeros or ())}
     if lacking and zeros is None:
         lacking.update(i for i in bare if _pixels(network, nodes[i]) == 1)
-    named = {i: nodes[i].inputs[2] for i in convs if len(nodes[i].inputs) > 2}
-    stored = {i: name for i, name in named.items() if name in network.constants}
-    return stored | {i: f"{nodes[i].outputs[0]}{_ZEROS}" for i in lacking}
+    return [i for i in convs if i in lacking or network.constant(nodes[i], 2) is not None]
 
 
 def folded_norms(network: Network) -> frozenset[int]:
@@ -130,9 +125,7 @@ def folded_norms(network: Network) -> frozenset[int]:
     The folded bias's name says so. Where no name does, a network that adds residuals or holds
     depthwise convolutions is taken for a normalised one, unless it normalises otherwise.
     """
-    biased = _biases(network)
-    convs = {i: network.nodes[i] for i in biased}
-    origins = {i: _origin(node) for i, node in convs.items()}
+    origins = {i: _origin(network.nodes[i]) for i in _biased(network)}
     if any(origins.values()) or network.zero_biases is not None:
         return frozenset(i for i, origin in origins.items() if origin == "folded")
     normalises_otherwise = any(node.op in _OTHER_NORMS for node in network.nodes)
@@ -140,7 +133,7 @@ def folded_norms(network: Network) -> frozenset[int]:
     deep = [n for n in network.nodes if n.op == "Conv" and n.attribute("group", 1) not in (1, 2)]
     if normalises_otherwise or not (adds or deep):
         return frozenset()
-    return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
+    return frozenset(i for i in origins if _pixels(network, network.nodes[i]) > 1)
 
 
 def _scales(net: Network, node: Node, match: Match) -> None:
@@ -165,14 +158,14 @@ def _scales(net: Network, node: Node, match: Match) -> None:
         end, is_turned = below, is_turned or below.op == "Transpose"
     end = end if below is not None and not is_turned else node
     match.members, made = (end,), end.outputs[0]
-    raw, scale, type_ = f"{made}__conv", f"{made}__scale", net.types[made]
+    raw, type_ = f"{made}__conv", net.types[made]
     if _origin(node) == "folded" and node.name not in net.types:
         raw = node.name
-    product = Node(f"{node.name}__scale", "Mul", (raw, scale), end.outputs, version=14)
     match.types[raw] = type_
-    put = Constant(type_._replace(shape=() if below else type_.shape[-1:]))
-    put = _by_channel(net, node) if node.op in _CONVOLUTIONS else put
-    match.put(replace(end, outputs=(raw,)), product, **{scale: put})
+    match.put(replace(end, outputs=(raw,)))
+    scale = Constant(type_._replace(shape=() if below else type_.shape[-1:]))
+    scale = _by_channel(net, node) if node.op in _CONVOLUTIONS else scale
+    match.put(Node(f"{node.name}__scale", "Mul", (raw,), end.outputs, version=14), scale)
 
 
 def _origin(node: Node) -> str:
@@ -186,19 +179,17 @@ def _by_channel(net: Network, node: Node, axes: int | None = None) -> Constant:
     return Constant(type_._replace(shape=shape[:axes]))
 
 
-def _take_apart(net: Network, node: Node, match: Match, bias: str, is_normed: bool) -> None:
+def _take_apart(net: Network, node: Node, match: Match, is_normed: bool) -> None:
     """A convolution without its bias, and behind it a normalisation, or the bias alone."""
     raw = f"{match.made}__conv"
-    if is_normed:
-        names, axes = [f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance")], 1
-        name, op, version = f"{node.name}__norm", "BatchNormalization", 15
-    else:
-        names, axes = [f"{bias}{_APART}"], None
-        name, op, version = f"{node.name}__bias", "Add", 14
     match.types[raw] = net.types[match.made]
-    bare = replace(node, inputs=node.inputs[:2], outputs=(raw,))
-    behind = Node(name, op, (raw, *names), node.outputs, version=version)
-    match.put(bare, behind, **dict.fromkeys(names, _by_channel(net, node, axes)))
+    match.put(replace(node, inputs=node.inputs[:2], outputs=(raw,)))
+    if is_normed:
+        norm = Node(f"{node.name}__norm", "BatchNormalization", (raw,), node.outputs, version=15)
+        match.put(norm, *[_by_channel(net, node, 1)] * 4)
+    else:
+        added = Node(f"{node.name}{_APART}", "Add", (raw,), node.outputs, version=14)
+        match.put(added, _by_channel(net, node))
 
 
 def _pixels(network: Network, node: Node) -> int:
@@ -234,7 +225,7 @@ def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple
 def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
     """The type that PyTorch promotes to: a parameter of the module counts, a number does not."""
     read = [types[name].dtype for name in node.inputs if name in types]
-    if node.op not in _OWN_PARAMETERS and not any(n.endswith(_APART) for n in node.inputs):
+    if node.op not in _OWN_PARAMETERS and not node.name.endswith(_APART):
         constants = [network.constants[n].type for n in node.inputs if n in network.constants]
         read += [constant.dtype for constant in constants if constant.shape]
     return FULL if FULL in read or HALF not in read else HALF

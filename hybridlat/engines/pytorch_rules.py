@@ -50,10 +50,9 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
     sizes = net.constant(node, 1)
     for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
         start, end = end, end + int(size)
-        values = {"start": start, "end": end, "axis": axis}
-        put = {f"{made}/{label}": integers(value) for label, value in values.items()}
-        part = Node(node.name, "Slice", (node.inputs[0], *put), (made,), version=13)
-        match.put(*[part] if made else (), **put)
+        if made:
+            part = Node(node.name, "Slice", node.inputs[:1], (made,), version=13)
+            match.put(part, integers(start), integers(end), integers(axis))
 
 
 def _strided(net: Network, node: Node, match: Match) -> None:

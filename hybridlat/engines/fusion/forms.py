@@ -65,13 +65,11 @@ def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             continue
         sums = [net.reader(member, "Add", "Sum") for member in members]
         if not any(n is not None and net.types.keys() >= {*n.inputs} for n in sums):
-            name = f"{members[0].outputs[0]}/split"
             outputs = tuple([member.outputs[0] for member in members])
             attributes = (("axis", axis),) if axis else ()
-            split = Node(members[0].name, "Split", (source, name), outputs, attributes, version=13)
-            sizes = integers(*map(int.__sub__, ends, starts))
+            split = Node(members[0].name, "Split", (source,), outputs, attributes, version=13)
             match = Match(net, *members)
-            match.put(split, **{name: sizes})
+            match.put(split, integers(*map(int.__sub__, ends, starts)))
             yield match
 
 
@@ -198,10 +196,9 @@ def _joined_products(net: Network, node: Node, match: Match) -> None:
     if product and weight and is_last and simplified(product.inputs, ()) == "changed":
         match.members = (product, node)
         for made in filter(None, node.outputs):
-            name, size = f"{made}/weight", net.types[made].shape[-1]
-            part = replace(product, inputs=(product.inputs[0], name), outputs=(made,))
-            put = Constant(weight.type._replace(shape=(*weight.type.shape[:-1], size)))
-            match.put(part, **{name: put})
+            part = replace(product, inputs=product.inputs[:1], outputs=(made,))
+            shape = (*weight.type.shape[:-1], net.types[made].shape[-1])
+            match.put(part, Constant(weight.type._replace(shape=shape)))
 
 
 def _products(net: Network, node: Node, match: Match) -> None:
@@ -220,10 +217,9 @@ def _products(net: Network, node: Node, match: Match) -> None:
 
 def _resizes(net: Network, node: Node, match: Match) -> None:
     """The sizes of the result say how much is resized."""
-    sizes = f"{match.made}/sizes"
     if any(node.inputs[1:]):
-        sized = replace(node, inputs=(node.inputs[0], "", "", sizes))
-        match.put(sized, **{sizes: integers(*net.types[match.made].shape)})
+        sizes = integers(*net.types[match.made].shape)
+        match.put(replace(node, inputs=(node.inputs[0], "", "")), sizes)
 
 
 _ROWS: Pass = (_PRODUCTS | _BY_ROWS | {"Reshape"}, _flat_products)

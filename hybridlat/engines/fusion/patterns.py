@@ -43,14 +43,12 @@ class Match:
     ) -> str:
         """One more operator, which reads ``constants`` behind tensors; the name of its result."""
         made = f"{self.made}/part{len(self.nodes)}"
-        while made in self.net.types or f"{made}/0" in self.net.constants:
+        while made in self.net.types:
             made += "_"  # an earlier form has written this tensor anew as well
-        names = [f"{made}/{place}" for place in range(len(constants))]
-        self.constants.update(zip(names, constants, strict=True))
         self.types[made] = self.net.types[self.made]._replace(shape=tuple(shape))
-        version, inputs = onnx_io.plain_version(op, SET, attributes), (*read, *names)
-        name, written = self.members[-1].name, tuple(attributes.items())
-        self.nodes.append(Node(name, op, inputs, (made,), written, version=version))
+        version, written = onnx_io.plain_version(op, SET, attributes), tuple(attributes.items())
+        name = self.members[-1].name
+        self.put(Node(name, op, tuple(read), (made,), written, version=version), *constants)
         self._added = made
         return made
 
@@ -61,10 +59,15 @@ class Match:
             return source
         return self.add("Reshape", (source,), shape, integers(*shape))
 
-    def put(self, *nodes: Node, **constants: Constant) -> None:
-        """Operators whose results have their names already, and new constants."""
-        self.nodes += nodes
-        self.constants |= constants
+    def put(self, node: Node, *constants: Constant) -> None:
+        """An operator whose results have their names already; it reads new constants last."""
+        for constant in constants:
+            name = f"{node.outputs[0]}/{len(node.inputs)}"
+            while name in self.net.types or name in self.net.constants:
+                name += "_"
+            self.constants[name] = constant
+            node = replace(node, inputs=(*node.inputs, name))
+        self.nodes.append(node)
 
     def skip(self, source: str) -> None:
         """Readers of the result read ``source`` instead."""

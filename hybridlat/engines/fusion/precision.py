@@ -172,12 +172,10 @@ def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         elif match.made in cuts and source in signed and not is_whole:
             signed.discard(made[0])
             stands_for[made[0]] = made[0]
-            number = TensorType("float32", ())
-            bounds = {f"{made[0]}/{end}": Constant(number, (end,)) for end in ends}
-            real = stands_for.get(source, source)
-            match.types[made[0]] = net.types[source]
-            relu = Node(node.name, op, (real, *bounds), (made[0],), version=version)
-            match.put(relu, **bounds)
+            match.types[match.made] = net.types[source]
+            real, number = stands_for.get(source, source), TensorType("float32", ())
+            relu = Node(node.name, op, (real,), (match.made,), version=version)
+            match.put(relu, *[Constant(number, (end,)) for end in ends])
         elif (is_quantiser and (not is_whole or source in stands_for)) or (
             is_whole and source in stands_for and node.op == "Clip"
         ):
