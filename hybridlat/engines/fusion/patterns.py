@@ -121,7 +121,7 @@ class Rewritten(NamedTuple):
             net = result.network
             nodes = [node for node in net.nodes if node.op in anchors and not node.domain]
             if nodes:
-                result = _replaced(result, [*find(net, nodes)])
+                result = replaced(result, [*find(net, nodes)])
         return _in_order(result)
 
 
@@ -133,7 +133,7 @@ def _in_order(old: Rewritten) -> Rewritten:
     return Rewritten(replace(network, nodes=nodes), tuple([old.origins[i] for i in order]))
 
 
-def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
+def replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
     """Put new operators in; a view, turn or Concat is gone with the last of its readers.
 
     A match that shares an operator with an earlier one, or hides a result that is read, is none.

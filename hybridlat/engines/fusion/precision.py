@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hybridlat import onnx_io
-from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing
+from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing, replaced
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType
@@ -59,7 +59,7 @@ def in_floats(network: Network) -> Rewritten:
     """
     whole = Rewritten.of(network)
     if any(node.op in QUANTISERS for node in network.nodes):
-        whole = _apart(network)
+        whole = replaced(whole, [*_apart(network)])
         ops = frozenset([node.op for node in whole.network.nodes])
         whole = whole.then(((ops, _quantisers),))
         form = Writing(whole.network)  # some operands are constants only now
@@ -70,31 +70,24 @@ def in_floats(network: Network) -> Rewritten:
     return plain.then((each("Cast", nothing),))
 
 
-def _apart(network: Network) -> Rewritten:
-    """Operators that compute with whole numbers as plain ones, and what quantises their results."""
-    types, constants = dict(network.types), dict(network.constants)
-    nodes, origins = list[Node](), list[tuple[int, ...]]()
-    for position, node in enumerate(network.nodes):
-        op, operands, scale = _PLAIN.get(node.op, ("", (), 0))
-        if op:
-            (made, *_), read = node.outputs, list[str]()
-            for place in operands or range(2, len(node.inputs), 3):
-                name = "".join(node.inputs[place : place + 1])
-                if name in network.constants:
-                    weight, name = network.constants[name].type, f"{made}/{place}"
-                    constants[name] = Constant(weight._replace(dtype="float32"))
-                read += [name] if name else []
-            real, rounded = f"{made}/real", node.inputs[scale : scale + 2]
-            types[real] = types[made]._replace(dtype="float32")
-            stated = tuple([a for a in node.attributes if a[0] not in _OWN and a not in _USUAL])
-            plain = Node(node.name, op, tuple(read), (real,), stated, version=SET)
-            nodes.append(onnx_io.local_form(plain))
-            origins.append((position,))
-            node = Node(node.name, "QuantizeLinear", (real, *rounded), (made,), version=13)
-        nodes.append(node)
-        origins.append((position,))
-    whole = replace(network, nodes=tuple(nodes), types=types, constants=constants)
-    return Rewritten(whole, tuple(origins))
+def _apart(net: Network) -> Iterator[Match]:
+    """What computes with whole numbers is a plain operator, and what quantises its result."""
+    for node in [node for node in net.nodes if node.op in _PLAIN]:
+        (op, operands, scale), match, read = _PLAIN[node.op], Match(net, node), list[str]()
+        real, made = f"{match.made}/real", match.made
+        for place in operands or range(2, len(node.inputs), 3):
+            name = "".join(node.inputs[place : place + 1])
+            if name in net.constants:
+                weight, name = net.constants[name].type, f"{made}/{place}"
+                match.constants[name] = Constant(weight._replace(dtype="float32"))
+            read += [name] if name else []
+        match.types[real] = net.types[made]._replace(dtype="float32")
+        stated = tuple([a for a in node.attributes if a[0] not in _OWN and a not in _USUAL])
+        plain = Node(node.name, op, tuple(read), (real,), stated, version=SET)
+        match.put(onnx_io.local_form(plain))
+        rounded = (real, *node.inputs[scale : scale + 2])
+        match.put(Node(node.name, "QuantizeLinear", rounded, (made,), version=13))
+        yield match
 
 
 def in_precision(network: Network, dtype: str) -> Network:
