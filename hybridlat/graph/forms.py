@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Computed, Writing
+from hybridlat.graph.normal import Writing
 from hybridlat.graph.operators import QUANTISERS, Sizes
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -52,13 +52,12 @@ def _reduce(w: Writing, node: Node) -> None:
     rank = len(w.shape(node.inputs[0]))
     if not rank:
         return w.keep(node)
-    try:
-        axes = w.operand(node, "axes", 1)
-    except Computed:
+    parts = w.operands(node, "axes")
+    if not parts:
         return w.keep(node if node.op == "ReduceSum" else replace(node, version=18))
-    if not axes and node.attribute("noop_with_empty_axes", 0):
+    if not parts[0] and node.attribute("noop_with_empty_axes", 0):
         return w.drop(node)
-    axes = tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
+    axes = tuple(sorted([axis % rank for axis in parts[0] or range(rank)]))
     node = replace(node.with_attributes("axes", "noop_with_empty_axes"), inputs=node.inputs[:1])
     if node.op == "ReduceSum":
         w.keep(node, w.put(node, "axes", axes))
@@ -113,10 +112,11 @@ def _clip(w: Writing, node: Node) -> None:
 
 def _pad(w: Writing, node: Node) -> None:
     """Sizes for every axis are an input; zeros are what is filled in by default."""
-    rank, sizes = len(w.shape(node.inputs[0])), w.operand(node, "pads", 1) or ()
-    axes = w.operand(node, "axes", 3)
-    fill, *_ = w.operand(node, "value", 2) or (node.attribute("value", 0),)
-    axes, full = tuple(range(rank)) if axes is None else axes, [0] * (2 * rank)
+    parts, rank = w.operands(node, "pads", "value", "axes"), len(w.shape(node.inputs[0]))
+    if not parts:
+        return w.keep(node)
+    sizes, (fill, *_), axes = parts[0], parts[1] or (node.attribute("value", 0),), parts[2]
+    axes, full = axes or tuple(range(rank)), [0] * (2 * rank)
     for axis, before, behind in zip(axes, sizes, sizes[len(axes) :], strict=False):
         full[axis % rank], full[axis % rank + rank] = before, behind
     node, read = node.with_attributes("pads", "value"), [w.put(node, "pads", full)]
@@ -127,12 +127,11 @@ def _pad(w: Writing, node: Node) -> None:
 
 def _slice(w: Writing, node: Node) -> None:
     """Axes in order, from the front; bounds within the tensor; steps where one is not 1."""
-    shape = w.shape(node.inputs[0])
-    labels = ("starts", "ends", "axes", "steps")
-    starts, ends, axes, steps = (w.operand(node, n, i) for i, n in enumerate(labels, 1))
-    if not starts or ends is None:
+    shape, labels = w.shape(node.inputs[0]), ("starts", "ends", "axes", "steps")
+    starts, ends, axes, steps = w.operands(node, *labels) or [()] * 4
+    if not starts:
         return w.keep(node)
-    axes = tuple(range(len(starts))) if axes is None else axes
+    axes = axes or tuple(range(len(starts)))
     steps, cuts = steps or (1,) * len(axes), dict[int, Sizes]()
     lengths = {len(part) for part in (starts, ends, axes, steps)}
     if len(lengths) > 1 or not {*range(-len(shape), len(shape))}.issuperset(axes):
@@ -293,8 +292,5 @@ def written(network: Network) -> Network:
         if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
             node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))
         form = None if node.domain else FORMS.get(node.op)
-        try:
-            (form or Writing.keep)(w, node)
-        except Computed:
-            w.keep(node)
+        (form or Writing.keep)(w, node)
     return w.network()

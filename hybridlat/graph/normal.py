@@ -10,10 +10,6 @@ from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import WHOLE, Sizes
 
 
-class Computed(Exception):
-    """A form needs the numbers of an input that are not known."""
-
-
 class Writing:
     """A network while its normal form is written.
 
@@ -74,15 +70,16 @@ class Writing:
         known = self.types.get(tensor)
         return known.shape if known is not None else self.source.constants[tensor].type.shape
 
-    def operand(self, node: Node, label: str, place: int) -> tuple[Any, ...] | None:
-        """The numbers of an attribute or an input; None where there is neither, or Computed."""
-        name, numbers = "".join(node.inputs[place : place + 1]), node.sizes(label)
-        if numbers is not None or not name:
-            return numbers
-        constant = self.source.constants.get(name)
-        if constant is None or constant.values is None:
-            raise Computed
-        return constant.values
+    def operands(self, node: Node, *labels: str) -> list[tuple[Any, ...]]:
+        """The numbers of attributes, or of inputs behind the first; nothing if one is computed."""
+        parts = list[tuple[Any, ...]]()
+        for place, label in enumerate(labels, 1):
+            numbers, constant = node.sizes(label), self.source.constant(node, place)
+            known = constant.values if constant is not None else None
+            if numbers is None and known is None and "".join(node.inputs[place : place + 1]):
+                return []
+            parts.append(numbers or known or ())
+        return parts
 
     def add(self, node: Node, label: str, constant: Constant) -> str:
         """A constant under a name that the file has not."""
