@@ -257,8 +257,11 @@ def _element_wise(w: Writing, node: Node) -> None:
     w.keep(replace(node, inputs=tuple(inputs)))
 
 
+Forms = Mapping[str, Callable[[Writing, Node], None]]
+ELEMENT_WISE: Forms = dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _element_wise)
 _REDUCTIONS = "Mean Sum Max Min Prod L1 L2 LogSum LogSumExp SumSquare"
-FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
+FORMS: Forms = {
+    **ELEMENT_WISE,
     **dict.fromkeys(_VIEWS, _view),
     **dict.fromkeys(("Identity", "Dropout"), _nothing),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), Writing.keep_read),
@@ -267,7 +270,6 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     **dict.fromkeys(("LayerNormalization", "LpNormalization"), _along(-1)),
     **dict.fromkeys(("Gather", "GatherElements", "ScatterElements", "ArgMax", "ArgMin"), _along(0)),
     **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), _window),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _element_wise),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     **dict.fromkeys(QUANTISERS, _quantise),
     "Concat": _along(None),
@@ -285,12 +287,12 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
 """The form of each operator of ONNX's own domain that has several spellings."""
 
 
-def written(network: Network) -> Network:
+def written(network: Network, forms: Forms = FORMS) -> Network:
     """The normal form of a network whose operators are each as ``onnx_io.local_form`` writes it."""
-    w = Writing(network, sum(FORMS.get(node.op) is _view for node in network.nodes) > 1)
+    w = Writing(network, sum(forms.get(node.op) is _view for node in network.nodes) > 1)
     for node in network.nodes:
         if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
             node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))
-        form = None if node.domain else FORMS.get(node.op)
+        form = None if node.domain else forms.get(node.op)
         (form or Writing.keep)(w, node)
     return w.network()

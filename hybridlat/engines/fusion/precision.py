@@ -13,9 +13,8 @@ from dataclasses import replace
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing, replaced
 from hybridlat.errors import NetworkError
-from hybridlat.graph.forms import FORMS
+from hybridlat.graph.forms import ELEMENT_WISE, written
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Writing
 from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
@@ -39,7 +38,6 @@ _PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("AveragePool GlobalAver
 _PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("Sigmoid Softmax ReduceMean")}
 """The plain operator of one in whole numbers, where its operands are, and its result's scale."""
 _OWN, _USUAL = ("channels_last", "opset"), (("alpha", 1.0), ("transA", 0), ("transB", 0))
-_BINARY = named("Add Sub Mul Div Pow")
 _MOVE = (KINDS["pool"], KINDS["move"])
 _SIGNED = named("Conv ConvTranspose Gemm MatMul Sub BatchNormalization")
 _KEEP_SIGNS = QUANTISERS | named(
@@ -62,10 +60,8 @@ def in_floats(network: Network) -> Rewritten:
         whole = replaced(whole, [*_apart(network)])
         ops = frozenset([node.op for node in whole.network.nodes])
         whole = whole.then(((ops, _quantisers),))
-        form = Writing(whole.network)  # some operands are constants only now
-        for node in whole.network.nodes:
-            (FORMS[node.op] if node.op in _BINARY and not node.domain else Writing.keep)(form, node)
-        whole = whole._replace(network=form.network())
+        # Some operands are constants only now.
+        whole = whole._replace(network=written(whole.network, ELEMENT_WISE))
     plain = whole._replace(network=in_precision(whole.network, "float32"))
     return plain.then((each("Cast", nothing),))
 
