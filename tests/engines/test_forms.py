@@ -361,6 +361,10 @@ MODULES = {
         f"{ROWS6} g = Mul(e, half) h = Reshape(g, by_head) {ATTENDED_BY_TWO}",
         f"{FUSED} h = Reshape(a, by_head) {ATTENDED_BY_TWO}",
     ),
+    "layers in front of folded norms share their weights": (
+        'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f2, _v_2) y = Relu(q)',
+        'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f, "onnx::Conv_1") y = Relu(q)',
+    ),
     "an exporter writes a view with strides": (
         "a = GlobalAveragePool(x) y = Relu(a)",
         "a = GlobalAveragePool(x) b = Reshape(a, i8) d = Gather(b, each) y = Relu(d)",
