@@ -258,7 +258,7 @@ def _element_wise(w: Writing, node: Node) -> None:
 
 
 Forms = Mapping[str, Callable[[Writing, Node], None]]
-ELEMENT_WISE: Forms = dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _element_wise)
+ELEMENT_WISE: Forms = dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "PRelu"), _element_wise)
 _REDUCTIONS = "Mean Sum Max Min Prod L1 L2 LogSum LogSumExp SumSquare"
 FORMS: Forms = {
     **ELEMENT_WISE,

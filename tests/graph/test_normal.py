@@ -44,6 +44,7 @@ FILES = {
         (17, "y = Relu(x)"), (17, "a = Identity(x)  b = Dropout(a)  y = Relu(b)"),
         (23, "a = Cast<to=1>(x)  y = Relu(a)"),
     ],
+    "a slope": [(17, "y = PRelu(x, whole)"), (17, "y = PRelu(x, wide)")],
     "bounds": [(9, "y = Clip<min=0.0, max=6.0>(x)"), (13, "y = Clip(x, zero, six)")],
     "an axis from behind": [
         (17, "y = Softmax<axis=-1>(x)"), (17, "y = Softmax<axis=3>(x)"),
