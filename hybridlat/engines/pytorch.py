@@ -65,7 +65,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         for i in in_channels_last:
             nodes[i] = nodes[i].with_attributes(memory_format="channels_last")
         module = module._replace(network=replace(module.network, nodes=tuple(nodes)))
-    groups = apply(module.network, table, target.version, drops_dead=compiled)
+    groups = apply(module.network, table, target.version)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)

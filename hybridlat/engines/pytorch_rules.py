@@ -40,7 +40,6 @@ def _guards(net: Network, node: Node, match: Match) -> None:
         return
     is_softplus, (read, *_) = soft.op == "Softplus", guard.inputs
     if (read, other) == (soft.inputs[0],) * 2 if is_softplus else read == kept:
-        match.members = (guard, node)
         match.skip(kept)
 
 

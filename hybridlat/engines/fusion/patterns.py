@@ -81,7 +81,6 @@ class Match:
 
 
 _MOVES = ("Reshape", "Transpose")
-_COPIES = (*_MOVES, "Concat")
 Pass = tuple[frozenset[str], Callable[[Network, Sequence[Node]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
 
@@ -122,19 +121,25 @@ class Rewritten(NamedTuple):
             nodes = [node for node in net.nodes if node.op in anchors and not node.domain]
             if nodes:
                 result = replaced(result, [*find(net, nodes)])
-        return _in_order(result)
+        return result
 
 
 def _in_order(old: Rewritten) -> Rewritten:
-    """The operators in the order in which the outputs need them, however a file lists them."""
+    """What the outputs need, in the order in which they do, however a file lists it."""
     network = old.network
-    order = network.order_before((*network.ends, *range(len(network.nodes))))
+    order = network.order_before(network.ends)
     nodes = tuple([network.nodes[i] for i in order])
-    return Rewritten(replace(network, nodes=nodes), tuple([old.origins[i] for i in order]))
+    made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
+    read = {name for node in nodes for name in node.inputs}
+    outputs = tuple([name for name in dict.fromkeys(network.outputs) if name in made])
+    types = {name: type_ for name, type_ in network.types.items() if name in made}
+    constants = {name: known for name, known in network.constants.items() if name in read}
+    new = replace(network, nodes=nodes, outputs=outputs, types=types, constants=constants)
+    return Rewritten(new, tuple([old.origins[i] for i in order]))
 
 
 def replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
-    """Put new operators in; a view, turn or Concat is gone with the last of its readers.
+    """Put new operators in; what no output needs any more is gone.
 
     A match that shares an operator with an earlier one, or hides a result that is read, is none.
     """
@@ -165,20 +170,9 @@ def replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
     pairs = [pair for pairs in standing for pair in pairs]
     if stands_for:
         pairs = [(replace(node, inputs=read_now(node.inputs)), held) for node, held in pairs]
-    left = len(pairs) + 1
-    while left > len(pairs):
-        left = len(pairs)
-        needed = {name for node, _ in pairs for name in node.inputs} | {*read_now(network.outputs)}
-        dropped = {name for name in network.consumers if name not in needed}
-        pairs = [p for p in pairs if p[0].op not in _COPIES or p[0].outputs[0] not in dropped]
-    nodes = [node for node, _ in pairs]
-    made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
-    read = {name for node in nodes for name in node.inputs}
-    outputs = tuple([name for name in dict.fromkeys(read_now(network.outputs)) if name in made])
-    types = {name: type_ for name, type_ in types.items() if name in made}
-    constants = {name: constant for name, constant in constants.items() if name in read}
-    new = replace(network, nodes=tuple(nodes), outputs=outputs, types=types, constants=constants)
-    return Rewritten(new, tuple([held for _, held in pairs]))
+    written, origins = tuple([node for node, _ in pairs]), tuple([held for _, held in pairs])
+    new = replace(network, nodes=written, types=types, constants=constants)
+    return _in_order(Rewritten(replace(new, outputs=read_now(network.outputs)), origins))
 
 
 def _hides(match: Match, members: set[int], nodes: Sequence[Node]) -> bool:

@@ -239,21 +239,10 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
 
 
 def apply(
-    network: Network,
-    rules: Sequence[Rule],
-    version: str = "",
-    *,
-    drops_dead: bool = False,
-    region: frozenset[int] = frozenset(),
+    network: Network, rules: Sequence[Rule], version: str = "", region: frozenset[int] = frozenset()
 ) -> Groups:
-    """The groups that a table makes of a network under a version; the newest if it is empty.
-
-    ``drops_dead``: the engine does not run what no output needs.
-    """
+    """The groups that a table makes of a network under a version; the newest if it is empty."""
     grouping = Grouping(network, region)
-    if drops_dead:
-        for position in {*range(len(network.nodes))}.difference(network.order_before(network.ends)):
-            grouping.remove(grouping.group_of[position])
     for rule in rules:
         if rule.covers(version):
             rule.apply(grouping)

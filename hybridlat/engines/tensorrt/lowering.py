@@ -230,7 +230,7 @@ def lower(network: Network, target: Target) -> Lowered:
     plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
     typed = in_precision(plain, whole if _is_half(target) else "float32")
-    groups = apply(typed, RULES, version, drops_dead=True, region=region)
+    groups = apply(typed, RULES, version, region=region)
     warnings += (*_unknown(network, plain), *([_FOREIGN] if is_foreign else ()))
     by = f"rules {_as_tensorrt(target).runtime}"
     return traced(lowered_of(plain, groups, by, warnings), written.origins, network)
