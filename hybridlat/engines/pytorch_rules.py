@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import neutral
+from hybridlat.engines.fusion.composites import NEUTRAL
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
@@ -78,7 +78,7 @@ CALLS: tuple[Pass, ...] = (
     each("Conv", _uneven_pads),
     TWINS,
     each("Split", _chunks),
-    each("Add Mul", neutral),
+    NEUTRAL,
     each("Where", _guards),
 )
 """How a file's operators become those that a module calls, in this order."""

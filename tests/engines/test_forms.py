@@ -40,7 +40,10 @@ CONSTANTS = """
   int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
   int64[4] keys3 = {1,2,3,48}, int64[4] heads = {1,2,48,3}, int64[4] by_head = {1,48,2,3},
   int64[4] behind = {2,2,4,5}, int64[3] half5 = {5,2,4}, int64[3] row5 = {5,1,8},
-  int64[1,8,1,1] each = {0,1,2,3,4,5,6,7},
+  int64[1,8,1,1] each = {0,1,2,3,4,5,6,7}, float tiny = {1e-10}, float near = {1.000001},
+  int64[3] spots = {4,1,3}, int64[3,1] spots1 = {4,1,3}, int64[2] two5 = {2,5},
+  int64[3] single = {2,5,1}, int64[2] i00 = {0,0}, int64[2] i42 = {4,2}, int64[2] flat86 = {8,6},
+  int64[2] one8 = {1,8}, int64[1,8,1] first8 = {0,0,0,0,0,0,0,0},
   int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
@@ -56,6 +59,14 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
              "y = Reshape(d, rows)"),
         (20, """r = Reshape(x, flat) a = MatMul(r, w) g = Reshape(a, rows) b = Add(g, c) e = Gelu(b)
              h = Reshape(e, flat) d = Gemm<transB=1>(h, w2, d8) y = Reshape(d, rows)"""),
+    ]),
+    "a divisor that is not zero": (X, [
+        (17, "a = Abs(x) y = Div(x, a)"),
+        (17, "a = Abs(x) b = Add(a, tiny) d = Mul(b, near) e = Sub(d, zero) y = Div(x, e)"),
+    ]),
+    "places that begin with zero": (ROWS, [
+        (17, "a = ArgMax(x) y = Gather(x, a)"),
+        (17, "a = ArgMax(x) b = Add(a, i0) y = Gather(x, b)"),
     ]),
     "a pad that a layer and others read": (X, [
         (13, f"q = Pad(x, around) a = MaxPool<kernel_shape=[2,2]>(q) d = {layer} y = Add(a, d)")
@@ -270,6 +281,14 @@ ENGINES = {
         f"{IN_BIAS} m = Mul(a, kp) y = Add(m, x)",
         f"{IN_BIAS} n = {FOLDED} m = Mul(n, kp) y = Add(m, x)", f"{IN_BIAS} y = Add(a, x)",
     ], [1, 3, 2]),
+    "a choice by a Not, which is a call eagerly": ([
+        "d = Greater(x, half) n = Not(d) y = Where(n, x, zero)",
+        "d = Greater(x, half) y = Where(d, zero, x)",
+        "d = Greater(x, half) n = Not(d) m = Not(n) y = Where(m, zero, x)",
+    ], [1, 3, 1]),
+    "products by constants, each a call eagerly": ([
+        "a = Mul(x, kp) b = Mul(a, half) y = Tanh(b)", "a = Mul(x, kp) y = Tanh(a)",
+    ], [1, 2, 1]),
     "a product of which parts are read": ([
         f"r = Reshape(x, flat) j = MatMul(r, {n}) a, b = Split<axis=1>(j, i88) y = Add(a, b)"
         for n in ("wide", "_v_3")

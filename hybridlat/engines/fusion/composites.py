@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from hybridlat.engines.fusion.patterns import TURNS, Match, Pass, each
+import numpy as np
+
+from hybridlat.engines.fusion.patterns import TURNS, Match, Pass, each, nothing, same
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import COMMUTES
+from hybridlat.graph.operators import COMMUTES, WHOLE
 
 X, NUMBER, PARAMETER = "x", "number", "parameter"
 MOST_PARTS = 1000
@@ -244,24 +246,45 @@ def concats(net: Network, node: Node, match: Match) -> None:
         match.put(replace(node, inputs=tuple(inputs)))
 
 
-def neutral(net: Network, node: Node, match: Match) -> None:
+def _neutral(net: Network, node: Node, match: Match) -> None:
     """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
 
     Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum. TensorRT
-    erases both ("Scale" in NVIDIA's list of fusions).
+    erases both ("Scale" in NVIDIA's list of fusions). PyTorch's newer exporter takes 1e-8 for 0.
     """
-    x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
-    if number is None or number.values != (int(is_product),):
+    x, is_product, number = node.inputs[0], node.op in ("Mul", "Div"), net.constant(node, 1)
+    if number is None or not np.allclose(number.values or 2, is_product, rtol=1e-5, atol=1e-8):
         return
     before, behind = net.maker(x, "Mul"), net.reader(node, "Add")
     read = before.inputs if is_product and before and behind else ()
     is_factor = any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
-    if number.type.shape and not is_factor:
-        return  # parameters that begin so have an axis
-    if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
-        match.skip(x)
+    # Parameters that begin so have an axis.
+    if is_factor or not number.type.shape or number.type.dtype in WHOLE:
+        same(net, x, match)
 
 
+def _factors(net: Network, node: Node, match: Match) -> None:
+    """A product by constants of one by constants is one by theirs."""
+    before, second = net.maker(node.inputs[0], "Mul"), net.constant(node, 1)
+    first = net.constant(before, 1) if before is not None else None
+    if before and first and second:
+        shape = np.broadcast_shapes(first.type.shape, second.type.shape)
+        match.members, made = (before, node), net.types[match.made].shape
+        match.add("Mul", before.inputs[:1], made, Constant(first.type._replace(shape=shape)))
+
+
+def _choices(net: Network, node: Node, match: Match) -> None:
+    """What a Not decides is the other way round by what that reads."""
+    condition, *ways = node.inputs
+    while (before := net.maker(condition, "Not")) is not None:
+        condition, ways = before.inputs[0], ways[::-1]
+    if condition != node.inputs[0]:
+        match.put(replace(node, inputs=(condition, *ways)))
+
+
+NEUTRAL = each("Add Sub Mul Div", _neutral)
+COMPILED = (each("Pad", nothing), each("Mul", _factors), each("Where", _choices))
+"""Calls of a module for which a compiler makes no kernel: simplifiers leave them out."""
 COMPOSITES: tuple[Pass, ...] = (
     each("GroupNormalization", _group_norms),
     TURNS,

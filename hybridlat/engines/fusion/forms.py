@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPOSITES, attentions, concats, own_pads
+from hybridlat.engines.fusion.composites import COMPILED, COMPOSITES, attentions, concats, own_pads
 from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, each, integers, nothing
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, named
@@ -258,6 +258,5 @@ def _normed_biases(net: Network, node: Node, match: Match) -> None:
 
 
 CONTRACTING = "Conv ConvTranspose"
-PADS = each("Pad", nothing)
-GENERATED: tuple[Pass, ...] = (PADS, each(CONTRACTING, _normed_biases))
+GENERATED: tuple[Pass, ...] = (*COMPILED, each(CONTRACTING, _normed_biases))
 """What costs nothing where PyTorch runs code of its own for it, or one kernel takes it along."""

@@ -203,10 +203,10 @@ def nothing(net: Network, node: Node, match: Match) -> None:
     elif node.op == "AveragePool":
         is_copy = set(cast("tuple[int, ...]", node.attribute("kernel_shape"))) == {1}
     if is_copy:
-        _same(net, node.inputs[0], match)
+        same(net, node.inputs[0], match)
 
 
-def _same(net: Network, source: str, match: Match) -> None:
+def same(net: Network, source: str, match: Match) -> None:
     """Readers read ``source``, if that is the same and not handed through."""
     is_through = match.made in net.outputs and source in net.inputs
     if not is_through and source in net.types and net.types[source] == net.types[match.made]:
@@ -232,7 +232,7 @@ def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         known[match.made] = x, blocks
         twin = first.setdefault((x, blocks, made), match.made)
         if blocks == plain and net.types[x].shape == made:
-            _same(net, x, match)
+            same(net, x, match)
         elif twin != match.made and match.made not in net.outputs:
             match.skip(twin)
         else:

@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import neutral
+from hybridlat.engines.fusion.composites import COMPILED, NEUTRAL
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
-from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, PADS, biases, norms
+from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, biases, norms
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.patterns import Match, Pass, each
 from hybridlat.engines.fusion.precision import in_floats, in_precision, narrow_weights
@@ -215,7 +215,7 @@ def lower(network: Network, target: Target) -> Lowered:
     file that is quantised to anything but 8 bits.
     """
     warnings = narrow_weights(network)
-    built = (PADS, each("Add Mul", neutral), each("Mul", norms))  # by its builder besides
+    built = (*COMPILED, NEUTRAL, each("Mul", norms))  # by its builder besides
     written, version = in_floats(network).then((*FORMS, *built)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
     scales = () if is_foreign else ("Mul", "Add")
