@@ -83,7 +83,7 @@ def _is_cpu(target: Target) -> bool:
 
 
 def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
-    """Put back what the exporter folded into convolutions.
+    """Put back what the exporter folded into convolutions, and the norms that it did into products.
 
     A ``BatchNormalization`` goes behind those whose bias was folded, and a bias becomes an ``Add``
     (``bias_apart``). With cuDNN, PyTorch adds it in a call of its own (ATen's ``Convolution.cpp``),
@@ -101,7 +101,7 @@ def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
             if match.nodes:
                 yield match
 
-    return plain.then(((_CONVOLUTIONS, find),))
+    return plain.then(((_CONVOLUTIONS | {"Gemm"}, find),))
 
 
 def _biased(network: Network) -> list[int]:
@@ -112,6 +112,7 @@ def _biased(network: Network) -> list[int]:
     """
     nodes, zeros = network.nodes, network.zero_biases
     convs = [i for i, n in enumerate(nodes) if n.op in _CONVOLUTIONS and not n.domain]
+    convs += [i for i, n in enumerate(nodes) if n.op == "Gemm" and _origin(n) == "folded"]
     bare = [i for i in convs if len(nodes[i].inputs) < 3]
     lacking = {i for i in bare if _origin(nodes[i]) or nodes[i].name in (zeros or ())}
     if lacking and zeros is None:

@@ -281,6 +281,12 @@ ENGINES = {
         f"{IN_BIAS} m = Mul(a, kp) y = Add(m, x)",
         f"{IN_BIAS} n = {FOLDED} m = Mul(n, kp) y = Add(m, x)", f"{IN_BIAS} y = Add(a, x)",
     ], [1, 3, 2]),
+    "a norm behind a product": ([
+        f"p = GlobalAveragePool(x) r = Flatten(p) {text} y = Relu(n)" for text in (
+            "a = Gemm(r, w, c) n = BatchNormalization(a, k8, l8, m8, v8)",
+            "getitem = Gemm(r, w, c) n = Identity(getitem)", "n = Gemm(r, w, c)",
+        )
+    ], [1, 2, 2]),
     "a choice by a Not, which is a call eagerly": ([
         "d = Greater(x, half) n = Not(d) y = Where(n, x, zero)",
         "d = Greater(x, half) y = Where(d, zero, x)",

@@ -168,14 +168,15 @@ _FOREIGN = (
 
 
 def _folds(*scales: str) -> Pass:
-    """A norm behind a convolution is in its weights, with scales and shifts of channels behind it.
+    """A norm behind a convolution or product is in its weights, with scales and shifts behind it.
 
-    So is a scale or shift alone, where ``scales`` names it: "Convolution and Scale" in NVIDIA's
-    list. Myelin leaves a scale, behind a folded norm too.
+    So is one alone behind a convolution, where ``scales`` names it: "Convolution and Scale" in
+    NVIDIA's list. Myelin leaves a scale, behind a folded norm too.
     """
 
     def fill(net: Network, node: Node, match: Match) -> None:
-        below, members = net.reader(node, "BatchNormalization", *scales), [node]
+        alone, members = () if node.op == "Gemm" else scales, [node]
+        below = net.reader(node, "BatchNormalization", *alone)
         while below is not None and _is_of_channels(net, below):
             members.append(below)
             below = net.reader(below, "Mul", "Add")
@@ -185,7 +186,7 @@ def _folds(*scales: str) -> Pass:
             match.members = tuple(members)
             match.put(replace(node, outputs=members[-1].outputs))
 
-    return each(CONTRACTING, fill)
+    return each(f"{CONTRACTING} Gemm", fill)
 
 
 def _is_of_channels(net: Network, node: Node) -> bool:
