@@ -60,6 +60,19 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (20, """r = Reshape(x, flat) a = MatMul(r, w) g = Reshape(a, rows) b = Add(g, c) e = Gelu(b)
              h = Reshape(e, flat) d = Gemm<transB=1>(h, w2, d8) y = Reshape(d, rows)"""),
     ]),
+    "a sum with several views": (X, [
+        (17, f"a = ReduceSum<keepdims=0>(x, i1) b = Reshape(a, plane) y = Relu(b) {e} z = Tanh(e)")
+        for e in ("e = Flatten(a)", "d = ReduceSum<keepdims=0>(x, i1) e = Flatten(d)")
+    ]),
+    "a variance of a sample": (ROWS, [
+        (17, "v = ReduceMean<axes=[2]>(x) a = Mul(v, six) b = Div(a, three) y = Sqrt(b)"),
+        (17, """v = ReduceMean<axes=[2], keepdims=0>(x) a = Mul(v, six) b = Div(a, three)
+             d = Reshape(b, single) y = Sqrt(d)"""),
+    ]),
+    "what is done twice": ("bool[1,8,6,6] x", [
+        (17, "d = Not(x) a = Cast<to=1>(d) b = Tanh(a) y = Add(b, a)"),
+        (17, "d = Not(x) a = Cast<to=1>(d) b = Tanh(a) e = Cast<to=1>(d) y = Add(b, e)"),
+    ]),
     "a divisor that is not zero": (X, [
         (17, "a = Abs(x) y = Div(x, a)"),
         (17, "a = Abs(x) b = Add(a, tiny) d = Mul(b, near) e = Sub(d, zero) y = Div(x, e)"),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import cast
 
 from hybridlat.engines.fusion.composites import COMPILED, COMPOSITES, attentions, concats, own_pads
-from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, each, integers, nothing
+from hybridlat.engines.fusion.patterns import ONCE, TURNS, Match, Pass, each, integers, nothing
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, named
 from hybridlat.onnx_io.facts import simplified
@@ -227,10 +227,9 @@ FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),
     each("GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceL2", _means),
-    each("ReduceSum", _sums),
     each("Slice Concat Expand Tile AveragePool", nothing),
-    TURNS,
-    TWINS,
+    *ONCE,
+    each("ReduceSum", _sums),
     each("Slice", _slices, is_backwards=True),
     (frozenset({"Slice"}), _splits),
     each("Split", _joined_products),

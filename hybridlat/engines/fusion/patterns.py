@@ -11,6 +11,7 @@ from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import equal_results
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import SET, Blocks, Sizes, joined, named, turned, turns_between
+from hybridlat.graph.work import FAMILIES
 
 
 class Match:
@@ -249,6 +250,21 @@ def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             yield match
 
 
+def _detours(net: Network, node: Node, match: Match) -> None:
+    """A view and back are none around what numbers do to each element, as in a variance."""
+    steps, x = list[tuple[Node, Constant]](), node.inputs[0]
+    while (step := net.maker(x, "Add", "Sub", "Mul", "Div")) is not None:
+        number = net.constant(step, 1)
+        if number is None or number.type.shape not in ((), (1,)):
+            return
+        steps, x = [(step, number), *steps], step.inputs[0]
+    view, type_ = net.maker(x, "Reshape"), net.types[match.made]
+    if view is not None and steps and net.type_of(view.inputs[0]) == type_:
+        match.members, x = (*[step for step, _ in steps], node), view.inputs[0]
+        for step, number in steps:
+            x = match.add(step.op, (x,), type_.shape, number)
+
+
 def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What does the same to the same tensor is done once: some exporters write it so."""
     same = equal_results(net, nodes, net.outputs)
@@ -260,4 +276,5 @@ def twins(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
 
 
 TURNS: Pass = frozenset(_MOVES), _moves
-TWINS: Pass = named("Pad MaxPool AveragePool GlobalAveragePool Relu Sigmoid Concat"), twins
+TWINS: Pass = named(" ".join(FAMILIES[f] for f in ("pool", "pointwise", "reduce", "move"))), twins
+ONCE: tuple[Pass, ...] = (TURNS, each("Reshape", _detours), TWINS)
