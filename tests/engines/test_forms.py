@@ -60,6 +60,28 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (20, """r = Reshape(x, flat) a = MatMul(r, w) g = Reshape(a, rows) b = Add(g, c) e = Gelu(b)
              h = Reshape(e, flat) d = Gemm<transB=1>(h, w2, d8) y = Reshape(d, rows)"""),
     ]),
+    "rows of gates between views": (ROWS, [
+        (20, """a = MatMul(x, w) b = Add(a, c) s = Sigmoid(b) e = Mul(b, s) d = MatMul(e, w2)
+             y = Add(d, d8)"""),
+        (20, """r = Reshape(x, flat) b = Gemm(r, w, c) s = Sigmoid(b) e = Mul(b, s)
+             d = Gemm(e, w2, d8) y = Reshape(d, rows)"""),
+    ]),
+    "a product that turns what it reads": ("float[8,4] x", [
+        (13, "t = Transpose(x) y = Gemm(t, w)"), (13, "y = Gemm<transA=1>(x, w)"),
+    ]),
+    "places behind an axis of size 1": ("float[1,8,6] x", [
+        (13, "a = ArgMax<axis=2>(x) b = Reshape(x, flat86) d = Reshape(a, one8) y = Gather(b, d)"),
+        (13, "a = ArgMax<axis=2>(x) b = Concat<axis=2>(first8, a) y = GatherND(x, b)"),
+    ]),
+    "slices of one slice": (X, [
+        (17, """a = Slice(x, i0, i4, i1) b = Slice(a, i1, i4, i2) y = Relu(b)
+             d = Slice(a, i0, i2, i2) z = Tanh(d)"""),
+        (17, "b = Slice(x, i01, i44, i12) y = Relu(b) d = Slice(x, i00, i42, i12) z = Tanh(d)"),
+    ]),
+    "parts that scale and shift": (X, [
+        (13, f"p = GlobalAveragePool(x) h = Slice(x, i0, i4, i1) {a} m = Mul(h, a) y = Add(m, b)")
+        for a in ("a, b = Split<axis=1>(p)", "a = Slice(p, i0, i4, i1) b = Slice(p, i4, i8, i1)")
+    ]),
     "a sum with several views": (X, [
         (17, f"a = ReduceSum<keepdims=0>(x, i1) b = Reshape(a, plane) y = Relu(b) {e} z = Tanh(e)")
         for e in ("e = Flatten(a)", "d = ReduceSum<keepdims=0>(x, i1) e = Flatten(d)")
@@ -68,6 +90,14 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (17, "v = ReduceMean<axes=[2]>(x) a = Mul(v, six) b = Div(a, three) y = Sqrt(b)"),
         (17, """v = ReduceMean<axes=[2], keepdims=0>(x) a = Mul(v, six) b = Div(a, three)
              d = Reshape(b, single) y = Sqrt(d)"""),
+    ]),
+    "places along the first axis": (ROWS, [
+        (13, "a = Reshape(x, flat) y = Gather(a, spots)"),
+        (13, "a = Reshape(x, flat) y = GatherND(a, spots1)"),
+    ]),
+    "computed places along the first axis": (ROWS, [
+        (13, "a = ArgMax<axis=2>(x) b = Reshape(a, two5) y = Gather(x, b)"),
+        (13, "a = ArgMax<axis=2>(x) y = GatherND(x, a)"),
     ]),
     "what is done twice": ("bool[1,8,6,6] x", [
         (17, "d = Not(x) a = Cast<to=1>(d) b = Tanh(a) y = Add(b, a)"),
@@ -80,6 +110,12 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     "places that begin with zero": (ROWS, [
         (17, "a = ArgMax(x) y = Gather(x, a)"),
         (17, "a = ArgMax(x) b = Add(a, i0) y = Gather(x, b)"),
+    ]),
+    "a maximum over rows": (ROWS, [
+        (13, "a = ReduceMax<axes=[2]>(x) y = Relu(a)"),
+        (13, "a = MaxPool<kernel_shape=[8]>(x) y = Relu(a)"),
+        (13, """r = Reshape(x, column) a = ReduceMax<axes=[2,3], keepdims=0>(r)
+             b = Reshape(a, single) y = Relu(b)"""),
     ]),
     "a pad that a layer and others read": (X, [
         (13, f"q = Pad(x, around) a = MaxPool<kernel_shape=[2,2]>(q) d = {layer} y = Add(a, d)")

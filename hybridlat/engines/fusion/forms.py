@@ -24,7 +24,7 @@ _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool
 _POOLED = {op: pool for pool, op in _POOLS.items()}
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _BY_ROWS = named(
-    "Add Mul Div Relu Gelu Sigmoid Tanh HardSwish HardSigmoid LeakyRelu LayerNormalization"
+    "Add Sub Mul Div Relu Gelu Sigmoid Tanh HardSwish HardSigmoid LeakyRelu Elu LayerNormalization"
 )
 """What treats each row of a matrix alone, where constants have one axis at most."""
 
@@ -38,21 +38,20 @@ def _cuts(net: Network, node: Node) -> dict[int, tuple[int, int]]:
 
 
 def _slices(net: Network, node: Node, match: Match) -> None:
-    """A slice of a slice, which nothing else reads, is one of what that reads."""
-    cuts, members = _cuts(net, node), [node]
-    while cuts and (before := net.maker(members[0].inputs[0], "Slice")) is not None:
-        outer = _cuts(net, before) if net.reader(before, "Slice") is not None else {}
+    """A slice of a slice is one of what that reads."""
+    cuts, first, made = _cuts(net, node), node, net.types[match.made].shape
+    while cuts and (before := net.maker(first.inputs[0], "Slice")) is not None:
+        outer = _cuts(net, before)
         if not outer or not outer.keys().isdisjoint(cuts):
             break
-        cuts, members = outer | cuts, [before, *members]
-    if len(members) > 1:
-        match.members, shape = tuple(members), net.types[match.made].shape
+        cuts, first = outer | cuts, before
+    if first is not node:
         columns = zip(*[(*cuts[axis], axis) for axis in sorted(cuts)], strict=True)
-        match.add("Slice", members[0].inputs[:1], shape, *[integers(*c) for c in columns])
+        match.add("Slice", first.inputs[:1], made, *[integers(*column) for column in columns])
 
 
 def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
-    """Slices that together are all of a tensor are one Split, unless a sum of tensors reads one."""
+    """Slices that together are all of a tensor are one Split, unless a sum as large reads one."""
     parts: dict[tuple[str, int], dict[int, tuple[int, Node]]] = {}
     for node in nodes:
         if len(cut := _cuts(net, node)) == 1:
@@ -63,8 +62,8 @@ def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         ends, members = zip(*[cuts[start] for start in starts], strict=True)
         if starts[0] or (*starts[1:], net.types[source].shape[axis]) != ends:
             continue
-        sums = [net.reader(member, "Add", "Sum") for member in members]
-        if not any(n is not None and net.types.keys() >= {*n.inputs} for n in sums):
+        sums = [one.inputs for part in members if (one := net.reader(part, "Add", "Sum"))]
+        if all(len({net.types.get(name) for name in read}) > 1 for read in sums):
             outputs = tuple([member.outputs[0] for member in members])
             attributes = (("axis", axis),) if axis else ()
             split = Node(members[0].name, "Split", (source,), outputs, attributes, version=13)
@@ -104,26 +103,45 @@ def _plain(net: Network, node: Node, match: Match) -> None:
         match.put(plain)
 
 
+def _gathers(net: Network, node: Node, match: Match) -> None:
+    """Places along the first axis alone are those of a Gather; one of size 1 has no other."""
+    (x, places), made = node.inputs, net.types[match.made].shape
+    *shape, depth = net.type_of(places).shape
+    columns, (size, *rest) = net.maker(places, "Concat"), net.type_of(x).shape
+    if node.attribute("batch_dims", 0) or x not in net.types:
+        return
+    if columns is not None and depth == len(columns.inputs) == 2 and size == 1:
+        x, places, depth = match.view(x, rest), columns.inputs[1], 1
+    if depth == 1:
+        match.add("Gather", (x, match.view(places, shape)), made)
+
+
 def _means(net: Network, node: Node, match: Match) -> None:
     """A mean or maximum over all pixels is a pooling; one that drops its axes, one and a view.
 
     That of a tensor with its axes turned is one over other axes, where the rest keep their order.
+    A maximum in one window without padding is over all pixels; maps of one row are rows.
     """
     x, made, op = node.inputs[0], net.types[match.made].shape, _POOLS.get(node.op, node.op)
+    is_whole = node.sizes("kernel_shape") == net.type_of(x).shape[2:]
+    if node.op == "MaxPool" and is_whole and not node.sizes("pads") and len(node.outputs) == 1:
+        op = "ReduceMax"
     axes = tuple(range(2, len(made))) if op != node.op else node.sizes("axes")
     if x not in net.types or axes is None:
         return
+    before = net.type_of(row := (net.maker(x, "Reshape") or node).inputs[0]).shape
+    if axes == (2, 3) and net.types[x].shape == (*before[:2], 1, *before[2:]):
+        x, axes = row, (2,)
     turn = net.maker(x, "Transpose")
-    order = turn.sizes("perm") if turn is not None else None
-    rest = [axis for place, axis in enumerate(order or ()) if place not in axes]
-    if turn is not None and order and net.reader(turn, node.op) and rest == sorted(rest):
-        match.members, x = (turn, node), turn.inputs[0]
-        axes = tuple(sorted(set(order).difference(rest)))
+    order = (turn.sizes("perm") if turn else None) or ()
+    rest = [axis for place, axis in enumerate(order) if place not in axes]
+    if turn and net.reader(turn, node.op) and rest == sorted(rest):
+        x, axes = turn.inputs[0], tuple(sorted({*order}.difference(rest)))
     shape, stated = net.types[x].shape, {"axes": axes}
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     if len(shape) > 3 and axes == tuple(range(2, len(shape))) and op in _POOLED:
         op, stated = _POOLED[op], {}
-    if op != node.op or len(match.members) > 1 or not node.attribute("keepdims", 1):
+    if op != node.op or x != node.inputs[0] or not node.attribute("keepdims", 1):
         match.view(match.add(op, (x,), kept, **stated), made)
 
 
@@ -139,6 +157,14 @@ def _sums(net: Network, node: Node, match: Match) -> None:
     if list(net.types[behind.outputs[0]].shape) == new:
         match.members = (node, behind)
         match.add("ReduceSum", node.inputs[:1], new, axes, **stated)
+
+
+def _turned_products(net: Network, node: Node, match: Match) -> None:
+    """The axes of what a Gemm reads are turned before it."""
+    x = node.inputs[0]
+    if node.attribute("transA", 0) and x in net.types:
+        turn = match.add("Transpose", (x,), net.types[x].shape[::-1], perm=(1, 0))
+        match.put(replace(node.with_attributes("transA"), inputs=(turn, *node.inputs[1:])))
 
 
 def _weight_of(net: Network, node: Node) -> tuple[Constant, bool] | None:
@@ -162,7 +188,8 @@ def _flat_products(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     leads = dict[str, Sizes]()
     for node in nodes:
         (dtype, shape), read = net.types[node.outputs[0]], node.inputs[0]
-        lead, known = leads.get(read), [net.constants.get(name) for name in node.inputs[1:]]
+        tensors = [name for name in node.inputs if name in net.types]
+        lead, known = leads.get(read), [*map(net.constants.get, node.inputs[len(tensors) :])]
         weight = _weight_of(net, node) if node.op in _PRODUCTS else None
         if weight is not None and lead is None:
             axes = net.type_of((net.maker(read, "Reshape") or node).inputs[0]).shape
@@ -170,18 +197,21 @@ def _flat_products(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             lead = next((f for f in fronts if math.prod(f) == math.prod(shape[:-1])), shape[:-1])
         is_view = node.op == "Reshape" and shape[-1:] == net.type_of(read).shape[-1:]
         are_rows = all(c is not None and len(c.type.shape) < 2 for c in known)
-        are_rows = are_rows and node.op in _BY_ROWS and node.attribute("axis") is None
+        rows = {(leads.get(name), net.types[name].shape[:-1]) for name in tensors}
+        are_rows &= node.op in _BY_ROWS and node.attribute("axis") is None
+        are_rows &= rows == {(lead, shape[:-1])}
         if lead is None or not (weight or is_view or are_rows):
             continue
         leads[node.outputs[0]] = lead
         if is_view or shape[:-1] == lead:
             continue
         match, operands = Match(net, node), [c for c in known if c is not None]
-        x, new = match.view(read, (*lead, net.type_of(read).shape[-1])), (*lead, shape[-1])
+        views = [match.view(name, (*lead, net.types[name].shape[-1])) for name in tensors]
+        new = (*lead, shape[-1])
         if weight is None:
-            made = match.add(node.op, (x,), new, *operands, **dict(node.attributes))
+            made = match.add(node.op, views, new, *operands, **dict(node.attributes))
         else:
-            made = match.add("MatMul", (x,), new, weight[0])
+            made = match.add("MatMul", views, new, weight[0])
             for bias in operands[1:] or [Constant(TensorType(dtype, new[-1:]))] * weight[1]:
                 made = match.add("Add", (made,), new, bias)
         match.view(made, shape)
@@ -226,11 +256,13 @@ _ROWS: Pass = (_PRODUCTS | _BY_ROWS | {"Reshape"}, _flat_products)
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),
-    each("GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceL2", _means),
+    each("GatherND", _gathers),
+    each("Gemm", _turned_products),
+    each("GlobalAveragePool GlobalMaxPool MaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("Slice Concat Expand Tile AveragePool", nothing),
     *ONCE,
     each("ReduceSum", _sums),
-    each("Slice", _slices, is_backwards=True),
+    each("Slice", _slices),
     (frozenset({"Slice"}), _splits),
     each("Split", _joined_products),
     *COMPOSITES,

@@ -56,9 +56,15 @@ class Match:
     def view(self, source: str, shape: Sequence[int]) -> str:
         """A tensor in another shape; itself if that is its own."""
         known = self.types.get(source) or self.net.type_of(source)
-        if known.shape == tuple(shape):
+        type_, constant = known._replace(shape=tuple(shape)), self.net.constants.get(source)
+        if known == type_:
             return source
-        return self.add("Reshape", (source,), shape, integers(*shape))
+        if constant is not None:
+            self.constants[f"{source}/view"] = replace(constant, type=type_)
+            return f"{source}/view"
+        made = self.add("Reshape", (source,), shape, integers(*shape))
+        self.types[made] = type_
+        return made
 
     def put(self, node: Node, *constants: Constant) -> None:
         """An operator whose results have their names already; it reads new constants last."""
