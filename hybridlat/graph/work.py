@@ -110,7 +110,7 @@ def _attention(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
     if len(key) == 5:
         key = (*key[:2], heads * key[-1])
     batch, heads, rows, depth = _by_heads(query, heads)
-    past = next((read[i][-2] for i in (4, 6) if len(read) > i and len(read[i]) > 3), 0)
+    past = next((read[i][-2] for i in (6, 4, 8) if len(read) > i and len(read[i]) > 3), 0)
     columns, depth_out = _by_heads(key, shared)[2] + past, _by_heads(made[0], heads)[3]
     m = batch * heads * rows
     return Product(m, columns, depth, 2.0 * m * columns * (depth + depth_out) + projected)

@@ -134,6 +134,10 @@ def test_a_deformable_convolution_is_slower_than_a_plain_one() -> None:
 def test_keys_of_the_past_packed_weights_and_butterflies_count() -> None:
     heads, past = (2, 4, 1, 32), (2, 4, 99, 32)
     assert _flop("Attention", [heads] * 3 + [(), past, past], heads) == 2 * 8 * 100 * 64
+    steps, bias, cache = [(2, 1, 128)] * 3, (2, 4, 1, 100), [(2, 4, 99, 32)] * 2
+    runtime: dict[str, object] = {"domain": "com.microsoft", "num_heads": 4}
+    read = [*steps, (), bias, *cache]
+    assert _flop("DecoderMaskedMultiHeadAttention", read, steps[0], **runtime) == 2 * 8 * 100 * 64
     packed = [(2, 10, 64), (96, 2, 16), (192,)]
     assert _flop("MatMulNBits", packed, (2, 10, 96), K=64, N=96) == 2 * 20 * 64 * 96
     assert _flop("DFT", [(4, 1024, 1)], (4, 1024, 2)) == 5 * 4 * 1024 * 10
