@@ -130,6 +130,9 @@ def precision_of(model: ModelProto, nodes: Sequence[FileNode]) -> FilePrecision:
     infos = (*graph.value_info, *graph.output, *graph.input)
     types = {info.name: info.type.tensor_type.elem_type for info in infos}
     types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+    for node in nodes:  # onnx knows no types behind an operator of another domain
+        read = next(filter(_OF_TYPE.get, map(types.get, node.inputs)), 0)
+        types |= {out: read for out in node.outputs if out not in types}
     contracting = [node for node in nodes if contracts(node.op)]
     return FilePrecision(dict(Counter(_precision(node, makers, types) for node in contracting)))
 

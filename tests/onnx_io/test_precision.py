@@ -71,6 +71,12 @@ DYNAMIC = model(
     {"w": (INT8, [8, 8])},
 )
 HALVES = model("g (float16[4,8] x) => (float16[4,8] y) { y = MatMul(x, w) }", {"w": (HALF, [8, 8])})
+FOREIGN = model(
+    """g (float16[4,8] x) => (float16[a,b] y)
+    { h = com.microsoft.QuickGelu(x)  f = com.microsoft.FusedMatMul(h, w)
+      y = com.microsoft.FusedMatMul(f, f) }""",
+    {"w": (HALF, [8, 4])},
+)
 BFLOAT = model(
     "g (bfloat16[4,8] x) => (bfloat16[4,8] y) { y = MatMul(x, w) }", {"w": (BF16, [8, 8])}
 )
@@ -83,7 +89,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
     [
         *((made, "int8", "int8") for made in (QDQ, QOPERATOR, DYNAMIC, FOUR_BY_EIGHT)),
         *((made, "fp32", "fp32") for made in (WEIGHT_ONLY, PLAIN, NOTHING, SIXTEEN_BITS)),
-        (HALVES, "fp16", "fp16"),
+        *((made, "fp16", "fp16") for made in (HALVES, FOREIGN)),
         (BFLOAT, "bf16", "bf16"),
         (FLOAT8, "fp32", "fp8"),
         (FOUR_BITS, "fp32", "int4"),
