@@ -55,23 +55,24 @@ def bound(
         known = ", ".join(repr(info.name) for info in infos)
         raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
     symbols = _symbols(infos, shapes)
-    written = {info.name: written_sizes(info, symbols) for info in infos}
+    written = {info.name: written_sizes(info) for info in infos}
     data = {n: sizes for n, sizes in written.items() if sizes and n not in weights}
     fixed = data[max(data, key=lambda name: len(data[name]))][0] if data else None
     firsts = {sizes[0] for sizes in data.values()}
     batched = _OPEN if firsts.intersection(_OPEN) else (fixed,)
+    takes = [n for n, sizes in data.items() if sizes[0] in batched]
+    named = {size for info in infos if info.name in takes for size in _names(info)[:1] if size}
+    names = dict.fromkeys(named, 1 if batch is None else batch) | symbols
     types = {}
     for info in infos:
-        name, sizes = info.name, written[info.name]
-        takes = name in data and sizes[0] in batched and not symbols.keys() & _names(info)[:1]
-        types[name] = _input_type(info, sizes, batch if takes else None, shapes.get(name))
-    free = {info.name for info in infos if written_sizes(info)[:1] == [None]}
-    likely = [name for name, sizes in data.items() if sizes[0] in batched or name in free]
-    main = max(likely, key=lambda name: len(data[name]), default="")
+        is_free = info.name in takes and not symbols.keys() & _names(info)[:1]
+        sizes, own = written_sizes(info, names), batch if is_free else None
+        types[info.name] = _input_type(info, sizes, own, shapes.get(info.name))
+    main = max(takes, key=lambda name: len(data[name]), default="")
     if batch is not None and main and (shape := types[main].shape)[0] != batch:
-        own, others = ("x".join(map(str, sizes)) for sizes in (shape, shape[1:]))
+        whole, others = ("x".join(map(str, sizes)) for sizes in (shape, shape[1:]))
         fix = f"leave one of them out, or write --shape {main}:Nx{others} (-1 in Python)"
-        raise NetworkError(f"the batch {batch} contradicts the shape {own} of {main!r}: {fix}")
+        raise NetworkError(f"the batch {batch} contradicts the shape {whole} of {main!r}: {fix}")
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = _symbols(infos, {name: type_.shape for name, type_ in types.items()})
     return Frame(opsets_of(model), types, outputs, types_of(model.graph.value_info, symbols))

@@ -49,6 +49,18 @@ def test_symbolic_batch_is_one_unless_given() -> None:
         read_network(conv_model("N"), shapes={"x": (1, 0, 8, 8)})
 
 
+@pytest.mark.parametrize(("batch", "shapes"), [(None, {}), (3, {}), (None, {"x": (3, 5, 8)})])
+def test_a_batch_that_has_a_name_is_the_same_behind_other_axes(
+    batch: int | None, shapes: dict[str, tuple[int, ...]]
+) -> None:
+    """As in the states of a recurrent layer, and in keys and values of the past."""
+    text = "g (float[N,5,8] x, float[2,N,8] h) => (y, z) { y = Relu(x) z = Relu(h) }"
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    network = read_network(made, batch=batch, shapes=shapes)
+    size = 3 if batch or shapes else 1
+    assert [network.types[name].shape for name in "xh"] == [(size, 5, 8), (2, size, 8)]
+
+
 def test_weights_made_by_constant_of_shape_are_weights() -> None:
     with_values = sign(read_network(conv_model())).hash
     bare = onnx.load_from_string(to_onnx(read_network(conv_model()), seed=None))
