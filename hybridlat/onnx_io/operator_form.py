@@ -47,7 +47,7 @@ def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
 
 _MEANINGS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (1, 13))
 _MEANINGS |= {"GroupNormalization": (18, 21), "Upsample": (7, 9), "Resize": (10, 13)}
-_MEANINGS |= {"RoiAlign": (10, 16), "DFT": (17, 20)}
+_MEANINGS |= {"RoiAlign": (10, 16), "DFT": (17, 20), "OptionalGetElement": (15, 18)}
 """The sets in which each meaning of an operator with several began."""
 _ADDED = {
     "AveragePool": ("dilations",), "LpPool": ("dilations", "ceil_mode"),
