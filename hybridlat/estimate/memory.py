@@ -71,16 +71,18 @@ def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, 
         is_float = item_bytes is not None and type_.dtype in _FLOATS
         return type_.elements * (item_bytes or 0) if is_float else type_.bytes
 
+    def weight(type_: TensorType) -> int:
+        is_cast = item_bytes and target.precision == "amp" and type_.dtype in _FLOATS
+        return size(type_) * (3 if is_cast else 1)  # in FP32, and a copy in FP16
+
     plans = target.engine == "onnxruntime" and len(network.nodes) <= _MOST_BLOCKS
     blocks = _blocks(network, order, size, plans)
     callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
-    weights = sum([size(constant.type) for constant in network.constants.values()])
+    weights = sum([weight(constant.type) for constant in network.constants.values()])
     # An engine's answer does not tell which of its weights the file holds once for several readers.
     copies = [one for one in of_file.constants.values() if one.copy_of]
     once = {one.copy_of: one.type for one in copies if one.copy_of not in of_file.constants}
-    weights -= sum(size(one.type) for one in copies) - sum(map(size, once.values()))
-    if item_bytes and target.precision == "amp":
-        weights *= 3  # of two bytes: in FP32, and a copy in FP16
+    weights -= sum(weight(one.type) for one in copies) - sum(map(weight, once.values()))
     return weights, callers + (_arena(blocks) if plans else _most_alive(blocks))
 
 

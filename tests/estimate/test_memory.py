@@ -92,6 +92,15 @@ def test_floats_count_by_the_precision(precision: str, weights: float, activatio
     assert kept == footprint(chain(), ORT)
 
 
+def test_autocast_copies_no_whole_numbers() -> None:
+    b = NetworkBuilder()
+    packed, scales = b.constant((64, 2, 16), dtype="uint8"), b.constant((128,))
+    attributes = {"K": 64, "N": 64, "bits": 4, "block_size": 32}
+    read = [b.input((4, 64)), packed, scales]
+    network = b.network(b.op("MatMulNBits", read, (4, 64), 1, attributes, "com.microsoft"))
+    assert footprint(network, Target("l4", "torch", "amp"))[0] == 64 * 64 / 2 + 128 * 6
+
+
 @pytest.mark.parametrize(
     ("ops", "maps"),
     [
