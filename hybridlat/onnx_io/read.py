@@ -84,6 +84,8 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
     """The network with every size bound; NetworkError says what is wrong or missing."""
     frame = parsed.bound(batch, shapes)
     rebinding = _rebinding(parsed, frame)
+    if rebinding is not None:
+        frame = replace(frame, stated=rebinding.grown(frame.stated))
     try:
         network = _network(parsed, name, frame, batch, rebinding)
         if rebinding is None:
@@ -133,8 +135,11 @@ def _rebinding(parsed: Parsed, frame: Frame) -> Rebinding | None:
     """What changes with the batch; None where it is the file's own, or is free."""
     own = _own(parsed, frame)
     change = batch_change(own.inputs, frame.inputs)
+    if change is None:
+        return None
     try:
-        return None if change is None else Rebinding(_way(parsed, own).known, *change)
+        way = _way(parsed, own)
+        return Rebinding((way.again(way.engine_types()) if way.open else way).known, *change)
     except NetworkError:
         return None
 
@@ -151,6 +156,8 @@ def _network(
     parsed: Parsed, name: str, frame: Frame, batch: int | None, rebinding: Rebinding | None = None
 ) -> Network:
     way = _way(parsed, frame, rebinding)
+    if rebinding is not None and way.open:  # constants behind what onnx does not know change too
+        way = way.again({}, rebinding)
     is_open = None in way.known.values()
     if is_open:
         # Sizes may depend on no data though something before them does.

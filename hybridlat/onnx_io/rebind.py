@@ -47,6 +47,12 @@ class Rebinding:
     new: int
     changed: list[str] = field(default_factory=list)
 
+    def grown(self, stated: Mapping[str, TensorType]) -> dict[str, TensorType]:
+        """Types that the file states, each that begins with the old batch with the new one."""
+        olds = {n: t.shape for n, t in stated.items() if t.shape[:1] == (self.old,)}
+        new = {n: stated[n]._replace(shape=(self.new, *shape[1:])) for n, shape in olds.items()}
+        return {**stated, **new}
+
     def adapt(self, node: FileNode, known: dict[str, Known]) -> FileNode:
         """The operator with constants for the new batch, which are added to ``known``."""
         made: Mapping[int, Value] = {}

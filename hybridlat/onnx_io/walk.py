@@ -88,11 +88,11 @@ class Walk:
             remembered.clear()
         remembered.update(self.fresh)
 
-    def again(self, types: Mapping[str, TensorType]) -> Walk:
+    def again(self, types: Mapping[str, TensorType], rebinding: Rebinding | None = None) -> Walk:
         """The way through what is kept, with these types of what is unknown here."""
         made = {out for node in self.kept for out in node.outputs}
         known = {name: value for name, value in self.known.items() if name not in made}
-        way = walk(self.kept, known, self.frame, types)
+        way = walk(self.kept, known, self.frame, types, rebinding)
         way.folded[:0] = self.folded
         way.inputs, way.outputs, way.left_out = self.inputs, self.outputs, self.left_out
         return way

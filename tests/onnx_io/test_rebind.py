@@ -8,7 +8,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
 
-HEAD = '<ir_version: 8, opset_import: ["": 17]> '
+HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1, "my.domain": 1]> '
 NETWORKS = {
     "flatten": """net (float[@,8,4,4] x) => (float[m,n] y) <int64[2] s = {@,128}>
         { f = Reshape(x, s) y = Softmax(f) }""",
@@ -42,6 +42,13 @@ NETWORKS = {
     "a view of all numbers": """net (float[@,8,1,1] x) => (float[a,b] y)
         <int64[1] s = {-1}, int64[@,8] i = {%}>
         { r = Reshape(x, s) g = Gather(r, i) y = Relu(g) }""",
+    "behind what onnx does not know": """net (float[@,8,6] x) => (float[a,b,c] y)
+        <int64[4] s = {@,8,2,3}, int64[3] r = {@,8,6}>
+        { a = com.microsoft.QuickGelu(x)  b = Reshape(a, s)  c = com.microsoft.QuickGelu(b)
+          d = Reshape(c, r)  y = Relu(d) }""",
+    "behind a result that is stated": """net (float[@,8,6] x) => (float[a,b] y)
+        <int64[2] s = {@,48}, float[@,8,6] a>
+        { a = my.domain.Plug(x)  b = Reshape(a, s)  y = Relu(b) }""",
     "resized": """net (float[@,8,4,4] x) => (float[a,b,c,d] y) <int64[4] s = {@,8,8,8}>
         { y = Resize <mode = "nearest"> (x, , , s) }""",
 }
