@@ -220,17 +220,19 @@ def _no_shape(node: FileNode, tensor: str) -> str:
     if not node.domain and node.op in DATA_DEPENDENT:
         why = f"the shape of {tensor!r} depends on data ({node.op} {node.name!r})"
         return f"{why}: export the network without what comes after it, its post-processing"
-    if not node.domain and schema_of(node.op, "", onnx.defs.onnx_opset_version()) is None:
+    schema = schema_of(node.op, node.domain, onnx.defs.onnx_opset_version())
+    if not node.domain and schema is None:
         return (
             f"ONNX has no operator {node.op} ({node.name!r}), as exporters write what they cannot "
             "convert: use another exporter or other layers, or, if your engine has a plug-in of "
             f"this name, state the shape of {tensor!r} in the file's value_info"
         )
-    if "Sequence" in node.op or node.op.startswith("Optional"):
+    if schema and not any(type_.startswith("tensor") for type_ in schema.outputs[0].types):
         return f"{node.op} {node.name!r} makes no tensor: export the network with tensors alone"
-    where = f" of the domain {node.domain!r}" if node.domain else ""
+    where = stated = ""
+    if node.domain:  # of ONNX's own operators nothing stated counts
+        where, stated = f" of the domain {node.domain!r}", "state it in the file's value_info, or "
     return (
         f"the shape of {tensor!r}, made by {node.op} {node.name!r}{where}, cannot be worked "
-        "out, neither by onnx nor by ONNX Runtime: state it in the file's value_info, or export "
-        "with fixed sizes"
+        f"out, neither by onnx nor by ONNX Runtime: {stated}export with fixed sizes"
     )

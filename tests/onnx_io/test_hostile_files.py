@@ -26,7 +26,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
     weights, fed = re.match(r"<([^=]*)>|", body), ""
     if weights and weights[1]:
         fed, body = f", {weights[1]}", body[weights.end() :]
-    opsets = f'["" : {opset}, "my.domain" : 1]'
+    opsets = f'["" : {opset}, "my.domain" : 1, "ai.onnx.ml" : 1]'
     head = f"<ir_version: 8, opset_import: {opsets}> g (float[1,8,8,8] x{fed}) => (y)"
     return parser.parse_model(f"{head} {body}")
 
@@ -63,6 +63,10 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("{ y = Loop(x) }", 17, r"control flow \(Loop .* unrolled, or as LSTM"),
         ("{ }", 17, "no operators in the file: it is empty"),
         ("{ y = SplitToSequence(x) }", 17, "SplitToSequence .* makes no tensor: export"),
+        ("{ f = Flatten(x) y = ai.onnx.ml.ZipMap<classlabels_int64s=[0,1]>(f) }", 17,
+         "ZipMap .*no tensor: export"),
+        ("<uint8[9] d = {0,0,0,0,0,0,0,0,0}> { i = ImageDecoder(d) f = Cast<to=1>(i) y = Relu(f) }",
+         20, "ImageDecoder .*Runtime: export with fixed"),
         ("{ y = Relu(x) }", 3, "opset 3: opsets 7 to"),
         ("{ z = NonZero(x) y = Neg(z) }", 17, r"depends on data \(NonZero .*post-processing"),
         # What nobody knows.
