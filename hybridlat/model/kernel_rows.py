@@ -177,6 +177,8 @@ def kernel_row(
     place = weight_place(op)
     _, c_out, h_out, w_out = _image(main[0], last)
     batch, c_in, h_in, w_in = _image(first[0], last)
+    if first[3]:  # a table or another weight has no batch
+        batch = _image(main[0], last)[0]
     if place > 1 and len(seen) > place and seen[place] is not None:
         operands = [first, *(t for t in seen[place:] if t is not None), *operands[1:place]]
     taps = _taps(a.window)
@@ -210,7 +212,8 @@ def kernel_row(
         if formula is not None:
             answer = _by_formula(formula, seen, result, a.written)
             product, known = answer or product, answer is not None
-            batch = product.m if product.again else batch  # a recurrent layer's steps come first
+            if product.again:  # a recurrent layer's steps come first, in some layouts and results
+                batch = h_out = product.m
             if name.endswith("Attention"):  # no call for it all: a softmax rewrites the scores
                 scores = 2 * product.m * product.n * main[2]
                 in_bytes, out_bytes = in_bytes + scores, out_bytes + scores

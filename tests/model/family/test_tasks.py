@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.public_data.kernel_tables import kernel_table
+from experiments.public_data.kernel_tables import kernel_table, unfused
 from hybridlat.engines import registry
 from hybridlat.model.family.embedding import DESCRIPTORS, LAUNCH, Hyper
 from hybridlat.model.family.observations import (
@@ -32,6 +32,7 @@ from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
 from tests.networks import NETS, Builder
+from tests.onnx_io.test_reading_shapes import model
 
 TENSORRT = Target.parse("v100/tensorrt-8.6/fp32")
 
@@ -49,6 +50,22 @@ def test_a_larger_batch_is_the_same_as_lowering_at_it(name: str) -> None:
     )
     assert _rows(at_batch(once, 4)) == _rows(at_four)
     assert at_batch(once, 4).copied_bytes == at_four.copied_bytes
+
+
+TABLE = "g (int64[{},16] x) => (float[a,b,c] y) {{ e = Gather(t, x) y = Softmax(e) }}"
+LAYERS = [
+    f"g (float[{{}},16,8] x) => (y) {{{{ {result} = GRU<hidden_size = 8, layout = 1>(x, w, w) }}}}"
+    for result in ("y", '"", y')
+]
+
+
+@pytest.mark.parametrize("text", [TABLE, *LAYERS])
+def test_a_table_has_no_batch_and_a_recurrent_layer_has_one_anywhere(text: str) -> None:
+    weights = {"t": (1, [900, 8])} if text == TABLE else {"w": (1, [1, 24, 8])}
+    networks = [read_network(model(text.format(batch), weights)) for batch in (1, 4)]
+    once, at_four = (kernel_table(unfused(network)) for network in networks)
+    sizes = [COLUMN[name] for name in ("batch", "h_out", "m")]
+    assert at_batch(once, 4).values[:, sizes].tolist() == at_four.values[:, sizes].tolist()
 
 
 def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
