@@ -85,7 +85,7 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
     frame = parsed.bound(batch, shapes)
     rebinding = _rebinding(parsed, frame)
     if rebinding is not None:
-        frame = replace(frame, stated=rebinding.grown(frame.stated))
+        frame = replace(frame, stated={})
     try:
         network = _network(parsed, name, frame, batch, rebinding)
         if rebinding is None:
@@ -139,7 +139,8 @@ def _rebinding(parsed: Parsed, frame: Frame) -> Rebinding | None:
         return None
     try:
         way = _way(parsed, own)
-        return Rebinding((way.again(way.engine_types()) if way.open else way).known, *change)
+        way = way.again(way.engine_types()) if way.open else way
+        return Rebinding(way.known, *change, frame.stated)
     except NetworkError:
         return None
 
@@ -158,6 +159,7 @@ def _network(
     way = _way(parsed, frame, rebinding)
     if rebinding is not None and way.open:  # constants behind what onnx does not know change too
         way = way.again({}, rebinding)
+        way = way.again(rebinding.grown(), rebinding) if way.open else way
     is_open = None in way.known.values()
     if is_open:
         # Sizes may depend on no data though something before them does.

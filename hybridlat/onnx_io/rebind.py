@@ -40,18 +40,22 @@ def batch_change(
 
 @dataclass(slots=True)
 class Rebinding:
-    """What changes from the batch ``old`` to ``new``; ``before`` is known at the old one."""
+    """What changes from the batch ``old`` to ``new``.
+
+    ``before`` is known at the old one, and the file has ``stated`` types at that.
+    """
 
     before: Mapping[str, Known]
     old: int
     new: int
+    stated: Mapping[str, TensorType]
     changed: list[str] = field(default_factory=list)
 
-    def grown(self, stated: Mapping[str, TensorType]) -> dict[str, TensorType]:
-        """Types that the file states, each that begins with the old batch with the new one."""
-        olds = {n: t.shape for n, t in stated.items() if t.shape[:1] == (self.old,)}
-        new = {n: stated[n]._replace(shape=(self.new, *shape[1:])) for n, shape in olds.items()}
-        return {**stated, **new}
+    def grown(self) -> dict[str, TensorType]:
+        """The stated types, those that begin with the old batch with the new one."""
+        olds = {n: t for n, t in self.stated.items() if t.shape[:1] == (self.old,)}
+        news = {n: t._replace(shape=(self.new, *t.shape[1:])) for n, t in olds.items()}
+        return {**self.stated, **news}
 
     def adapt(self, node: FileNode, known: dict[str, Known]) -> FileNode:
         """The operator with constants for the new batch, which are added to ``known``."""
@@ -135,7 +139,8 @@ class Rebinding:
         changed = {name for name, type_ in network.types.items() if type_ != self.before.get(name)}
         for node in network.nodes:
             grows = node.op not in _OF_REGIONS and changed.intersection(node.inputs)
-            for out in node.outputs if grows else ():
+            of_items = node.outputs[:1] if node.op == "DynamicQuantizeLinear" else node.outputs
+            for out in of_items if grows else ():
                 elements = math.prod(_shape(self.before.get(out)))
                 if out and network.types[out].elements * self.old != elements * self.new:
                     raise Misfit(f"{node.op} {node.name!r} does not grow with the batch")

@@ -46,6 +46,13 @@ NETWORKS = {
         <int64[4] s = {@,8,2,3}, int64[3] r = {@,8,6}>
         { a = com.microsoft.QuickGelu(x)  b = Reshape(a, s)  c = com.microsoft.QuickGelu(b)
           d = Reshape(c, r)  y = Relu(d) }""",
+    "scales of all items": """net (float[@,8,2] x) => (float[a,b,c] y)
+        <uint8[2,2] w = {1,2,3,4}, int64[3] s = {@,4,4}>
+        { q, u, z = DynamicQuantizeLinear(x)  m = MatMulInteger(q, w, z)  f = Cast<to=1>(m)
+          v = Mul(f, u)  y = Reshape(v, s) }""",
+    "a stated type with the batch behind": """net (float[@,5,6] x) => (float[a,b,c] y)
+        <float[5,@,6] g, int64[4] s = {5,@,2,3}>
+        { t = Transpose<perm = [1,0,2]> (x)  g = com.microsoft.QuickGelu(t)  y = Reshape(g, s) }""",
     "behind a result that is stated": """net (float[@,8,6] x) => (float[a,b] y)
         <int64[2] s = {@,48}, float[@,8,6] a>
         { a = my.domain.Plug(x)  b = Reshape(a, s)  y = Relu(b) }""",
