@@ -42,6 +42,8 @@ _TAKE_VECTORS = named("Reshape Tile Pad TopK Split Squeeze Slice Resize Upsample
 _TAKE_INDICES = named("Gather GatherElements ScatterElements")
 # Like which input the results behind the first are: before set 14 or 10 onnx infers that alone.
 _FURTHER = {"BatchNormalization": 1, "Dropout": 0}
+_LIKE_READ = named("GroupNormalization GroupNorm SkipGroupNorm BiasAdd BiasSplitGelu NhwcConv")
+"""Their types onnx does not infer, and most of them no CPU runs: optimisers write them for GPUs."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,9 @@ def results_of(
     if schema is None and "Quant" in node.op and node.domain != "com.microsoft":
         why = "quantises in a way of one tool, in which no target is predicted: export the network"
         raise NetworkError(f"{node.op} {node.name!r} {why} before that, or in int8 as QDQ")
+    if node.op in _LIKE_READ:
+        like = _like_read(node, [t for each in inputs if (t := type_of(each))], opsets)
+        stated = [type_ or like for type_ in stated]
     if has_branches or schema is None:
         return tuple(stated), ""
     proto = node.proto()
@@ -85,6 +90,23 @@ def results_of(
     if all(type_ and min(type_.shape, default=1) == 0 for type_ in made):
         return tuple([t and Value.of_type(t) for t in types]), objection  # nothing is all of it
     return fold_node(proto, inputs, types, opsets) or tuple(types), objection
+
+
+def _like_read(node: FileNode, types: Sequence[TensorType], opsets: Opsets) -> TensorType | None:
+    """What one of ``_LIKE_READ`` makes of tensors of these types."""
+    if not types or node.op in ("GroupNormalization", "GroupNorm", "SkipGroupNorm", "BiasAdd"):
+        return next(iter(types), None)
+    if node.op == "BiasSplitGelu":
+        return types[0]._replace(shape=(*types[0].shape[:-1], types[0].shape[-1] // 2))
+    known = dict[str, Known]()
+    for name, (dtype, (items, *others)) in zip(filter(None, node.inputs), types, strict=True):
+        known[name] = TensorType(dtype, (items, *others[-1:], *others[:-1]))
+    proto = node.proto()
+    proto.op_type, proto.domain = "Conv", ""
+    made = types_of(inferred(model_of([proto], known, opsets), proto)[0].graph.output)
+    for dtype, (items, channels, *sides) in made.values():
+        return TensorType(dtype, (items, *sides, channels))
+    return None
 
 
 def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelProto, str]:

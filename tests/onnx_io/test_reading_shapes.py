@@ -113,6 +113,21 @@ def test_sizes_are_as_engines_run(row: str) -> None:
     assert list(map(str, shapes)) == [y, y]
 
 
+def test_what_is_written_for_gpus_alone_gets_its_shape() -> None:
+    """As ONNX Runtime's optimiser writes a diffusion network."""
+    text = """g (float[2,9,9,8] x) => (float[a] y, float[b] t)
+        { m = GroupNormalization<num_groups = 3>(x, k, k)
+          n = com.microsoft.GroupNorm<groups = 4>(m, v, v)
+          c = com.microsoft.NhwcConv<pads = [1,1,1,1], strides = [2,2]>(n, w, u)
+          s, t = com.microsoft.SkipGroupNorm<groups = 4>(c, r, r, c)
+          y = com.microsoft.BiasSplitGelu(s, r) }"""
+    sizes = {"k": [9], "v": [8], "w": [16, 3, 3, 8], "u": [16], "r": [16]}
+    weights = {name: (1, shape) for name, shape in sizes.items()}
+    types = read_network(model(text, weights, opset=21)).types
+    assert [types[name].shape for name in "nst"] == [(2, 9, 9, 8), (2, 5, 5, 16), (2, 5, 5, 16)]
+    assert types["y"] == TensorType("float32", (2, 5, 5, 8))
+
+
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
     text = """g (float[2,5,8] x) => (float[2,8,5] y)
       { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }"""
