@@ -26,7 +26,8 @@ def named(text: str) -> frozenset[str]:
 
 
 _WHOLE_NUMBERS = named(
-    "ConvInteger MatMulInteger MatMulIntegerToFloat QGemm DynamicQuantizeMatMul NhwcMaxPool"
+    "ConvInteger MatMulInteger MatMulIntegerToFloat QGemm DynamicQuantizeMatMul NhwcMaxPool "
+    "DynamicQuantizeLSTM QAttention"
 )
 VIEWS = named("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 """Operators that give out the bytes that they read, in another shape at most."""

@@ -65,6 +65,12 @@ SIXTEEN_BITS = model(
       ad = com.microsoft.DequantizeLinear(a, t, o)  at = Transpose(ad)  y = MatMul(xd, at) }}""",
     {"a": (INT8, [8, 8])},
 )
+ATTENTION = model(
+    """g (float[1,5,8] x) => (float[1,5,8] y) <float t = {0.5}, int8 o = {0}>
+    { q, s, z = DynamicQuantizeLinear(x)
+      y = com.microsoft.QAttention<num_heads=2>(q, w, b, s, t, "", z, o) }""",
+    {"w": (INT8, [8, 24]), "b": (FLOAT, [24])},
+)
 DYNAMIC = model(
     """g (float[4,8] x) => (int32[4,8] y)
     { q, s, z = DynamicQuantizeLinear(x)  y = MatMulInteger(q, w, z) }""",
@@ -87,7 +93,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
 @pytest.mark.parametrize(
     ("made", "name", "told"),
     [
-        *((made, "int8", "int8") for made in (QDQ, QOPERATOR, DYNAMIC, FOUR_BY_EIGHT)),
+        *((made, "int8", "int8") for made in (QDQ, QOPERATOR, DYNAMIC, ATTENTION, FOUR_BY_EIGHT)),
         *((made, "fp32", "fp32") for made in (WEIGHT_ONLY, PLAIN, NOTHING, SIXTEEN_BITS)),
         *((made, "fp16", "fp16") for made in (HALVES, FOREIGN)),
         (BFLOAT, "bf16", "bf16"),
