@@ -98,12 +98,15 @@ class Part(NamedTuple):
     attributes: KernelAttributes
 
 
-def _parts(read: Operands, wires: object) -> tuple[list[Part], float]:
-    """The operators of a kernel that says how they hang together, and the bytes that it skips."""
+def _parts(read: Operands, wires: object) -> tuple[list[Part], list[float]]:
+    """The operators of a kernel that says how they hang together, and the bytes that it skips.
+
+    Those are of activations, then of weights.
+    """
     *lines, results = [json.loads(wire) for wire in wires] if isinstance(wires, list) else [[]]
     uses = [*(name for line in lines for name in line[2]), *results]
     known: dict[str, Tensor | None] = {f"i{place}": tensor for place, tensor in enumerate(read)}
-    parts, skipped = list[Part](), 0.0
+    parts, skipped = list[Part](), [0.0, 0.0]
     for place, (op, _, inputs, types, attributes) in enumerate(lines):
         seen = tuple(known.get(name) for name in inputs)
         is_weight = any(seen) and all(tensor is None or tensor[3] for tensor in seen)
@@ -114,10 +117,11 @@ def _parts(read: Operands, wires: object) -> tuple[list[Part], float]:
         }
         known.update(made)
         parts.append(Part(op, seen, tuple(made.values()), KernelAttributes(attributes)))
-        whole = seen[0] if op in ("Split", "Slice") and inputs[0].startswith("i") else None
+        takes_part = op.startswith(("Split", "Slice", "Gather")) and inputs[0].startswith("i")
+        whole = seen[0] if takes_part else None
         if whole is not None and uses.count(inputs[0]) == 1:  # a part of it is read in place
             kept = sum(tensor[1] for name, tensor in made.items() if name in uses)
-            skipped += (whole[1] - kept) * whole[2]
+            skipped[whole[3]] += max(whole[1] - kept, 0) * whole[2]
     return parts, skipped
 
 
@@ -184,8 +188,8 @@ def kernel_row(
     taps = _taps(a.window)
     groups, has_add, has_bias = 1, 0, 0
     product = Product(main[1], 1, 1, float(main[1]))
-    in_bytes = sum(t[1] * t[2] for t in present if not t[3]) - skipped
-    weight_bytes = sum(t[1] * t[2] for t in present if t[3])
+    in_bytes = sum(t[1] * t[2] for t in present if not t[3]) - skipped[0]
+    weight_bytes = sum(t[1] * t[2] for t in present if t[3]) - skipped[1]
     out_bytes = sum(t[1] * t[2] for t in made)
     known = all(is_known(one) for one in name.split("+"))
     if kind == KINDS["conv"] and len(operands) > 1:
@@ -236,7 +240,7 @@ def kernel_row(
     elif kind == KINDS["move"]:
         product = product._replace(flop=0.0)
         if name.startswith(("Gather", "Slice")) and present:  # it reads no more than it gives out
-            unread = max(first[1] * first[2] - skipped * (not first[3]) - out_bytes, 0.0)
+            unread = max(first[1] * first[2] - skipped[first[3]] - out_bytes, 0.0)
             weight_bytes -= unread * first[3]
             in_bytes -= unread * (not first[3])
     elif parts and kind == KINDS["other"]:

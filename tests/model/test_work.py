@@ -177,6 +177,14 @@ def test_a_part_of_a_tensor_is_all_that_is_read() -> None:
     assert np.isfinite([gather, cut]).all()
 
 
+def test_a_table_is_read_in_part_by_what_else_a_kernel_does_too() -> None:
+    b = Builder()
+    rows = b.op("Gather", [b.constant((50_000, 64)), b.input((1, 7))], (1, 7, 64), 13)
+    made = b.op("LayerNormalization", [rows, b.constant((64,))], (1, 7, 64), 17, {"axis": -1})
+    kernels = kernel_rows(registry.lower(b.network(made), L4))
+    assert kernels.column("weight_bytes").tolist() == [4 * (7 * 64 + 64)]
+
+
 def _flop_of(network: Network) -> np.ndarray:
     """Of each operator of the file."""
     return kernel_rows(unfused(network)).column("flop")
