@@ -176,7 +176,7 @@ def walk(
         is_usual = not elsewhere and "" not in node.outputs
         made = () if is_usual else tuple([elsewhere.get(o, bool(o)) for o in node.outputs])
         key = (opsets, node.structure, made, *map(value_of, node.inputs))
-        outcome = remembered.get(key)
+        outcome = remembered.get(key) or way.fresh.get(key)
         if outcome is None:
             outcome = _outcome(node, key, way, elsewhere)
         is_folded, results = outcome

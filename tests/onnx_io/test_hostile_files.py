@@ -26,7 +26,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
     weights, fed = re.match(r"<([^=]*)>|", body), ""
     if weights and weights[1]:
         fed, body = f", {weights[1]}", body[weights.end() :]
-    opsets = f'["" : {opset}, "my.domain" : 1, "ai.onnx.ml" : 1]'
+    foreign = ", ".join(f'"{name}" : 1' for name in ("my.domain", "ai.onnx.ml", "com.microsoft"))
+    opsets = f'["" : {opset}, {foreign}]'
     head = f"<ir_version: 8, opset_import: {opsets}> g (float[1,8,8,8] x{fed}) => (y)"
     return parser.parse_model(f"{head} {body}")
 

@@ -59,7 +59,10 @@ def test_a_mask_shorter_than_padded_keys_is_no_fault() -> None:
     assert read_network(model(body, 24)).nodes
 
 
-def test_equal_operators_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "op", ["LRN<alpha=0.0271828,size=%d>", "com.microsoft.QuickGelu<alpha=%d.5>"]
+)
+def test_equal_operators_are_tried_once(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
 
     def counting(what: str, *arguments: Any) -> Any:
@@ -67,7 +70,6 @@ def test_equal_operators_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None
         return isolation.ask(what, *arguments)
 
     monkeypatch.setattr(walk, "ask", counting)
-    lrn = "LRN<alpha=0.0271828,size=%d>"
-    body = f"{{ a = {lrn % 3}(x) b = {lrn % 3}(a) c = {lrn % 5}(b) y = {lrn % 5}(c) }}"
+    body = f"{{ a = {op % 3}(x) b = {op % 3}(a) c = {op % 5}(b) y = {op % 5}(c) }}"
     assert len(read_network(model(body)).nodes) == 4
     assert asked == ["onnxruntime"] * 2
