@@ -15,7 +15,7 @@ from hybridlat.model.geometry import geometry
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.texts import CONV, MAPS, POINT, network
-from tests.networks import NETS, ROOT
+from tests.networks import NETS, ROOT, Builder
 
 IMAGE, LARGE = "float[1,3,64,64] x", "float[1,64,40,40] x"
 SMALL, BATCH = "float[1,64,20,20] x", "float[10,64,20,20] x"
@@ -274,6 +274,12 @@ def test_what_no_rule_names_stays_a_kernel() -> None:
     known = lower(chain, Target.parse("t4/tensorrt/fp32"))
     assert [node.op for node in known.network.nodes] == ["Selu+Softsign", "GlobalMaxPool"]
     assert not known.warnings
+    b = Builder()
+    net = b.network(
+        b.op("SparseAttention", [b.input((1, 8, 64))], (1, 8, 64), 1, {}, "some.domain")
+    )
+    (foreign,) = lower(net, Target.parse("t4/tensorrt/fp32")).warnings
+    assert foreign.endswith("taken for a kernel of its own, if a plug-in runs it")
 
 
 @pytest.mark.parametrize(

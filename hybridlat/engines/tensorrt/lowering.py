@@ -277,6 +277,7 @@ def _unknown(file: Network, network: Network) -> tuple[str, ...]:
     """Warnings of operators that no rule names, one for all that TensorRT does not even read."""
     refused = [node.qualified_op for node in file.nodes if is_quantised(node.op)]
     warnings = unknown_operators(network, RULES, OWN)
+    warnings = tuple([f"{w}, if a plug-in runs it" if "::" in w else w for w in warnings])
     if not refused:
         return warnings
     is_left = any(is_quantised(node.op) for node in network.nodes)
