@@ -17,7 +17,7 @@ import scipy.linalg  # noqa: F401 - its BLAS is another one than numpy's
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import hybridlat.onnx_io.walk as walk
-from hybridlat import Predictor
+from hybridlat import Predictor, compare, recommend
 from hybridlat.onnx_io import isolation, torch_export
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.workers import steady_sums
@@ -28,19 +28,42 @@ OF_A_FAMILY = "t4/tensorrt/fp16"
 """Sums over a thousand coordinates: BLAS gives them to several threads."""
 
 
-def answered(store: str, threads: int) -> Estimate:
-    with (
-        threadpool_limits(threads, user_api="blas"),
-        Predictor(OF_A_FAMILY, store=store, measure="never") as predictor,
-    ):
-        return replace(predictor.predict(FILES[1]), elapsed_s=0.0)
-
-
-def test_any_number_of_threads_gives_the_same_answer(store: str) -> None:
-    one = answered(store, 1)
+def predicted(store: str) -> object:
+    with Predictor(OF_A_FAMILY, store=store, measure="never") as predictor:
+        one = predictor.predict(FILES[1])
     assert one.latency_us is not None
-    for threads in (2, 3):
-        assert answered(store, threads) == one
+    return replace(one, elapsed_s=0.0)
+
+
+def corrected(store: str) -> object:
+    with Predictor(OF_A_FAMILY, store=store, measure="never") as predictor:
+        predictor.give({FILES[0]: 400.0})
+        return predictor.predict(FILES[1]).interval_us
+
+
+def ranked(store: str) -> object:
+    rows = recommend(FILES[1], "t4", store=store)
+    return [(row.target, row.latency_us, row.interval_us) for row in rows]
+
+
+def compared(store: str) -> object:
+    return compare(FILES, OF_A_FAMILY, store=store).ratios
+
+
+def most_telling(store: str) -> object:
+    with Predictor(OF_A_FAMILY, store=store, measure="never") as predictor:
+        return predictor.most_telling(FILES)
+
+
+@pytest.mark.parametrize("answered", [predicted, corrected, ranked, compared, most_telling])
+def test_any_number_of_threads_gives_the_same_answer(
+    answered: Callable[[str], object], store: str
+) -> None:
+    answers = []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, user_api="blas"):
+            answers.append(answered(store))
+    assert answers[0] and answers == [answers[0]] * 3
 
 
 def fields(estimate: Estimate) -> tuple[object, ...]:

@@ -32,7 +32,10 @@ from hybridlat.schema.files import all_readable
 from hybridlat.schema.names import engine_text
 from hybridlat.schema.structure import OriginCode
 from hybridlat.schema.target import STRICT, Device, Target
+from hybridlat.schema.workers import steady_sums
 from hybridlat.store.packs import packs_for
+
+_STEADY = steady_sums(alone=True)  # for rankings, ratios and corrections too
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,7 @@ class Family(source.CellSource):
     def law(self, cells: NetworkCells) -> NetworkLaw:
         return cells.law_of(self, self.network)
 
+    @_STEADY
     def network(self, cells: NetworkCells) -> NetworkLaw:
         """The latencies of a network's cells, and its interval as the family states it."""
         table, cell = self.table(cells)
@@ -87,6 +91,7 @@ class Family(source.CellSource):
         copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
         return every_kernel(cells.texts, cells.counts, copied_bytes)
 
+    @_STEADY
     def ratio_log_sds(
         self, networks: Sequence[tuple[Family, MeasuredNetwork]], confidence: float
     ) -> list[float]:
@@ -100,6 +105,7 @@ class Family(source.CellSource):
             factor = calibration.quantile(label, confidence, z) / z
         return [factor * float(sd) for sd in self.model.ratio_log_sds(rows, answers)[0]]
 
+    @_STEADY
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
         """The position of the network that would tell most of the others, if measured.
 
@@ -188,6 +194,7 @@ def model_of(
     return next(all_readable(read, shipped.folders(name), seen), None)
 
 
+@_STEADY
 def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:
     """Predict networks, each in its cells under one law of a family, in one call for each model."""
     for model in {id(law.model): law.model for law, _ in networks}.values():
@@ -201,6 +208,7 @@ def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:
             law.foreseen[cells.signatures, cells.counts] = one
 
 
+@_STEADY
 def family_of(
     model: FamilyModel, data: TargetData, device: Device, others: Sequence[Target]
 ) -> Family:
