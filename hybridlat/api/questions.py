@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.estimate.belief import cells_of
 from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
-from hybridlat.estimate.lookup.target_list import by_data_sheet
+from hybridlat.estimate.lookup.target_list import fitting
 from hybridlat.estimate.partition import Partition, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.family import foresee
@@ -24,8 +23,8 @@ from hybridlat.graph.network import pixels_of
 from hybridlat.graph.widths import scaled
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.names import precision_name
 from hybridlat.schema.shown import Estimates, number_of
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
@@ -54,24 +53,26 @@ def recommend(
 
     Args:
         source: a network, as ``predict`` takes it; so are batch, shapes, confidence and store.
-        pattern: of devices (``orin-*``) under TensorRT, or of whole targets (``l4/torch/*``).
+        pattern: of devices (``orin-*``, ``RTX 40*``, ``jetson``) under TensorRT, or with an engine
+            and a precision (``l4/torch``, ``*/*/int8``).
         max_latency_us: the budget of one batch; ``fps`` is one in images a second instead.
         precision: this one alone, such as ``"fp16"``.
 
-    Raises InputError where the pattern fits nothing, and what ``predict`` raises for the network.
+    InputError where the pattern fits nothing, and what ``predict`` raises for the network.
     """
     if not isinstance(pattern, str):
-        raise InputError(f"pattern={pattern!r}: write it as 'orin-*' or 'l4/torch/*'")
+        raise InputError(f"pattern={pattern!r}: write it as 'orin-*' or 'l4/torch'")
     started, query = time.perf_counter(), Query(batch, shapes)
-    every = [info.target for info in by_data_sheet(())]
-    named = fnmatch.filter(every, pattern if "/" in pattern else f"{pattern}/tensorrt/*")
-    chosen = [t for t in map(Target.parse, named) if precision in (None, t.precision)]
-    if not chosen:
-        at = f" at {precision}" if precision else ""
-        fix = "write it as 'orin-*' or 'l4/torch/*' (names as in `hybridlat targets`, no versions)"
-        raise InputError(f"{pattern!r} fits no target{at}: {fix}")
+    precision = precision and precision_name(str(precision))
     sessions = list[tuple[Session, Partition]]()
     with Store(store) as kept:
+        every = fitting(pattern, kept)
+        chosen = [target for target in every if precision in (None, target.precision)]
+        if not chosen:
+            others = ", ".join(sorted({target.precision for target in every}))
+            at = f" at {precision}, but at {others}" if others else ""
+            fix = "write it as 'orin-*' or 'l4/torch' (as in `hybridlat targets`, no versions)"
+            raise InputError(f"{pattern!r} fits no target{at}: {fix}")
         opened = Item(source).opened(query, lambda digest: known_file(kept, digest))
         known, partitions = targets_on_record(kept), dict[str, Partition]()
         for target in chosen:

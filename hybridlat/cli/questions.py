@@ -27,11 +27,11 @@ _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hund
 def recommend(run: Run) -> int:
     """Rank the GPUs that keep a budget for NET.onnx: every device and mode with a data sheet.
 
-    PATTERN is of devices, under TensorRT, or of targets. Those that keep the budget come first,
-    each by the power of the board, then by its memory.
+    PATTERN is of devices in any wording, under TensorRT, or of targets. Those that keep the budget
+    come first, each by the power of the board, then by its memory.
 
     \b
-    hybridlat recommend net.onnx --fps 30
+    hybridlat recommend net.onnx jetson --fps 30
     hybridlat recommend net.onnx 'orin-*' --max-latency 20ms --precision fp16
     hybridlat recommend net.onnx '*/torch/amp' --fps 200 --batch 8 --csv gpus.csv
 

@@ -109,6 +109,7 @@ CALLS: dict[str, Callable[[Predictor, Any], object]] = {
 }
 FINE = {
     "store": ("x", "1"), "name": ("x", "1"), "targets": ("x", "1"), "latency_us": (10**400,),
+    "pattern": ("x", "1"),
 }  # fmt: skip
 
 

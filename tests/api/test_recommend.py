@@ -79,6 +79,20 @@ def test_an_order_against_a_sheet_is_said(store: str, monkeypatch: pytest.Monkey
 def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(store: str) -> None:
     rows = hybridlat.recommend(NET, "l4/*/fp32", store=store)
     assert {"tensorrt", "torch"} <= {row.target.split("/")[1] for row in rows}
+    for pattern, of in (
+        ("Jetson*", "jetson"),
+        ("GeForce RTX 409*", "rtx-409*"),
+        ("L4/Torch", "l4/torch/*"),
+    ):
+        by_wording, by_name = (
+            [row.target for row in hybridlat.recommend(NET, one, precision="FP16", store=store)]
+            for one in (pattern, of)
+        )
+        assert by_wording == by_name
+    jetsons = {row.target for row in hybridlat.recommend(NET, "jetson", store=store)}
+    assert {"orin-nano/tensorrt/fp16", "thor-agx/tensorrt/int8", "tx2/tensorrt/fp16"} <= jetsons
+    with pytest.raises(InputError, match="'gtx-1080' fits no target at bf16, but at fp32, int8"):
+        hybridlat.recommend(NET, "gtx-1080", precision="bf16", store=store)
     for pattern, precision in (("jetson-?", None), ("gtx-1080", "bf16")):
         with pytest.raises(InputError, match=r"fits no target.*`hybridlat targets`, no versions"):
             hybridlat.recommend(NET, pattern, precision=precision, store=store)

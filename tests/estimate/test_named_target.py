@@ -62,6 +62,7 @@ WRONG = {
     "raspberry-pi-5/onnxruntime/fp32/4t": "a CPU is known once hybridlat has run on it or ",
     "cpu/onnxruntime/fp32/1t": f"this machine's is {host.cpu().name})",
     "jetson/tensorrt/fp16": "unknown device 'jetson': did you mean jetson-nano or",
+    "titan/tensorrt/fp16": "titan-x? (`hybridlat targets titan` lists all 5 that are called so)",
     "Orin/tensorrt/fp16": "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano, orin-nano-4gb",
     "xavier": "'xavier' is the chip of xavier-agx, xavier-nx: name the board",
     "rtx-6000/tensorrt/fp16": "did you mean quadro-rtx-6000 or rtx-6000-ada or rtx-pro-6000?",

@@ -129,6 +129,7 @@ def test_the_targets_of_one_device(tmp_path: Path, device: str, shown: str) -> N
     [
         ("orin", "orin-agx orin-nano orin-nano-7w orin-nx orin-nx-8gb", "xavier-nx jetson-nano"),
         ("Jetson", "jetson-nano jetson-tx1 tx2 xavier-nx orin-nx thor-agx", "l4 rtx-4090"),
+        ("Jetson Orin*", "orin-agx orin-nano-7w orin-nx", "jetson-nano xavier-nx thor-agx"),
         ("xavier", "xavier-agx xavier-nx xavier-nx-10w", "orin-agx"),
         ("EPYC", "epyc-26-2", "l4"),
         ("Jetson Orin Nano", "orin-nano", "orin-nano-7w orin-agx"),

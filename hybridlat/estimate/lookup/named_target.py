@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fnmatch
 import re
 from collections.abc import Collection
 from dataclasses import replace
@@ -15,6 +16,8 @@ from hybridlat.schema import names
 from hybridlat.schema.files import all_readable
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
+
+_WILDCARD = re.compile(r"[*?[]")
 
 
 def named_target(text: str, store: Store | None = None) -> Target:
@@ -69,18 +72,31 @@ def named_target(text: str, store: Store | None = None) -> Target:
 
 
 def named_devices(text: str, store: Store) -> set[str]:
-    """The devices with a text's words in their names or titles: one, or a family (``jetson``).
+    """The devices that a text names: one, a family (``jetson``), or what fits ``RTX 40*``, if any.
 
-    TargetError where there are none.
+    TargetError for a text without a wildcard that names none.
     """
-    (_, known), words = targets_on_record(store), _words(text)
+    _, known = targets_on_record(store)
+    called = _called(text, known)
+    if _WILDCARD.search(text):
+        return called
+    device = _device(text, known)
+    if device in _devices(known) and _words(device) <= _words(text):
+        return {device}
+    return called or {described(device, known)}
+
+
+def _called(text: str, known: Collection[Target]) -> set[str]:
+    """The known devices whose names or titles have every word of a text, or fit a pattern there."""
     titles = dict.fromkeys(_devices(known), "")
     for sheet in all_readable(device_sheets.load, device_sheets.names()):
         titles[sheet.name] = sheet.title
-    alike = {name for name in titles if words and words <= _words(f"{name} {titles[name]}")}
-    device = _device(text, known)
-    is_whole = device in _devices(known) and _words(device) <= words
-    return alike if alike and not is_whole else {described(device, known)}
+    parts = [[w] if _WILDCARD.search(w) else _words(w) for w in text.lower().split()]
+    named = {name: {name, *_words(f"{name} {title}")} for name, title in titles.items()}
+    each = set[str]().union(*parts)
+    return {
+        name for name, own in named.items() if each and all(fnmatch.filter(own, w) for w in each)
+    }
 
 
 def _words(text: str) -> set[str]:
@@ -149,11 +165,13 @@ def described(device: str, known: Collection[Target]) -> str:
     if device not in (devices := _devices(known)):
         alike = " or ".join(names.near(device, devices))
         question = f": did you mean {alike}?" if alike else ""
-        raise TargetError(
-            f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml; "
-            "a CPU is known once hybridlat has run on it or its results are imported; this "
-            f"machine's is {host.cpu().name})"
+        hint = (
+            "describe your own: --device-sheet FILE.toml; a CPU is known once hybridlat has run on "
+            f"it or its results are imported; this machine's is {host.cpu().name}"
         )
+        if len(called := _called(device, known)) > 1:
+            hint = f"`hybridlat targets {device}` lists all {len(called)} that are called so"
+        raise TargetError(f"unknown device {device!r}{question} ({hint})")
     return device
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -66,11 +67,27 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
     ]
 
 
+def fitting(pattern: str, store: Store) -> list[Target]:
+    """The targets of data sheets that fit a pattern: of devices under TensorRT, or of all parts.
+
+    TargetError for an unknown device; see ``named_devices``.
+    """
+    named, _, rest = pattern.lower().partition("/")
+    devices, ends = named_devices(named, store), (rest or "tensorrt", f"{rest or 'tensorrt'}/*")
+    every = [Target.parse(info.target) for info in by_data_sheet(())]
+    return [
+        t
+        for t in every
+        if t.device in devices
+        and any(fnmatch.fnmatchcase(f"{t.runtime}/{t.precision}", end) for end in ends)
+    ]
+
+
 def list_targets(store: str | None = None, device: str | None = None) -> list[TargetInfo]:
     """Every target of the store, packs, models and families, and this machine.
 
-    Of a ``device`` in any wording, or of all that share its words (``orin``), those of data sheets
-    too; TargetError for an unknown one.
+    Of a ``device`` in any wording, or of all that share its words (``orin``) or fit ``orin-*``,
+    those of data sheets too; TargetError for an unknown one.
     """
     by_name: dict[str, TargetInfo] = {}
 
@@ -91,6 +108,8 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         if not (device is None or isinstance(device, str)):
             raise TargetError(f"{device!r} is no name of a device: write it as 'orin-nano'")
         devices = None if device is None else named_devices(device, opened)
+        if devices is not None and not devices:
+            raise TargetError(f"{device!r} fits no device: `hybridlat targets --all` lists them")
     for pack in packs.shipped_packs():
         counts = pack.counts()
         add(pack.target, "pack", counts["cell"], counts["network"])
