@@ -163,6 +163,7 @@ def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path)
 
 def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     before_us, known = ends(asked(tmp_path, PLAIN))[1], Target.parse(VERSIONED)
+    assert "no data for TensorRT 8.6" in asked(tmp_path, VERSIONED).rests_on
     with Store(tmp_path / "s.db") as store:
         wider = to_onnx(residual_block(channels=128), seed=1)
         keep_network(store, known, wider, 50 * before_us)
@@ -170,6 +171,8 @@ def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     after = asked(tmp_path, PLAIN)
     assert ends(after)[1] > 1.1 * before_us
     assert any(f"1 network measured on {VERSIONED}" in cell.reason for cell in after.cells)
+    rests_on = asked(tmp_path, VERSIONED).rests_on
+    assert "and 1 network measured on it" in rests_on and "no data" not in rests_on
 
 
 def test_the_surest_comes_first_and_another_device_or_engine_is_not_near(tmp_path: Path) -> None:

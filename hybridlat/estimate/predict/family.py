@@ -157,7 +157,7 @@ class Family(source.CellSource):
         elif of_device:
             engines = ", ".join(sorted({engine_text(t.engine) for t in of_device}))
             code, text = "other-version", f"learned from this GPU under {engines}{missing}"
-            if task.engine != task.runtime:  # of a version of its own
+            if task.engine != task.runtime and "measured on it" not in self.measured:  # a version
                 text = f"no data for {engine_text(task.engine)}, {text}"
         else:
             text = "learned from other GPUs" + ("" if self.measured else f", no {title} measured")
