@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -59,13 +59,13 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
         for position, cell in enumerate(estimate.cells):
             structure = estimate.structure
             what = "" if structure is None else what_text(structure.cells[position])
-            uses_of: dict[object, int] = {cell.signature: cell.uses}
-            if modules:
-                uses_of = dict.fromkeys(modules[number][position], 1)
-            elif alike and what:
-                uses_of = {words_of.setdefault(cell.signature, (what, cell.ops)): cell.uses}
+            paired = modules[number][position] if modules else []
+            uses_of: dict[object, int] = dict.fromkeys(paired, 1)
+            if left := cell.uses - len(paired):
+                words = words_of.setdefault(cell.signature, (what, cell.ops))
+                uses_of[words if alike and what else cell.signature] = left
             for key, uses in uses_of.items():
-                module = str(key[0]) if modules and isinstance(key, tuple) else ""
+                module = key.path if isinstance(key, _Module) else ""
                 counts, totals_us = [0] * len(estimates), [0.0] * len(estimates)
                 new = CellDifference(cell.signature, cell.ops, counts, [*totals_us], what, module)
                 row = rows.setdefault(key, new)
@@ -78,20 +78,28 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
     return sorted(shown, key=lambda row: (None not in row.total_us, -row.difference_us))
 
 
-def _modules(estimates: Sequence[Estimate]) -> list[list[list[tuple[str, int]]]]:
-    """Of each cell its modules, numbered; empty unless all networks have the same ones."""
+class _Module(NamedTuple):
+    path: str
+    number: int  # of its cells
+
+
+def _modules(estimates: Sequence[Estimate]) -> list[list[list[_Module]]]:
+    """Of each cell the modules that all networks have alike; empty unless most of them are."""
     structures = [one.structure for one in estimates if one.structure is not None]
-    of_paths = {tuple(sorted(p.path for p in structure.places)) for structure in structures}
+    counts = [Counter(place.path for place in structure.places) for structure in structures]
+    every = set[str]().union(*counts)
+    alike = {path for path in every if len({own[path] for own in counts}) == 1}
     signatures = {frozenset(cell.signature for cell in one.cells) for one in estimates}
-    if len(structures) < len(estimates) or len(of_paths) != 1 or len(signatures) == 1:
+    if len(structures) < len(estimates) or 2 * len(alike) < len(every) or len(signatures) == 1:
         return []
-    modules: list[list[list[tuple[str, int]]]] = []
+    modules: list[list[list[_Module]]] = []
     for estimate, structure in zip(estimates, structures, strict=True):
         seen = Counter[str]()
-        own: list[list[tuple[str, int]]] = [[] for _ in estimate.cells]
+        own: list[list[_Module]] = [[] for _ in estimate.cells]
         for place in structure.places:
-            own[place.cell].append((place.path, seen[place.path]))
-            seen[place.path] += 1
+            if place.path in alike:
+                own[place.cell].append(_Module(place.path, seen[place.path]))
+                seen[place.path] += 1
         modules.append(own)
     return modules
 

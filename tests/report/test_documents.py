@@ -210,6 +210,14 @@ def test_cells_of_the_same_modules_and_those_that_read_the_same_are_one_row() ->
         first_us, second_us = row.total_us
         assert row.count == [1, 1] and first_us == 2 * (second_us or 0.0)
     assert rows[0].module in str(Comparison((one, other)))
+    # At another precision the last module runs within another cell.
+    last, places = len(other.cells) - 1, one.structure.places[:-1]
+    assert one.structure.places[-1].cell == last
+    structure = replace(one.structure, places=places)
+    shorter = replace(other, cells=other.cells[:last], structure=structure)
+    rows = cell_differences([one, shorter])
+    assert sorted(filter(None, (row.module for row in rows))) == sorted(p.path for p in places)
+    assert [row.count for row in rows if not row.module] == [[1, 0]]
     # Other modules with cells that read the same, one of them used less.
     alike = [replace(cell, signature=f"{i:032x}") for i, cell in enumerate(one.cells, 90)]
     alike[2] = replace(alike[2], uses=1)
