@@ -182,7 +182,8 @@ class Comparison:
             of, batch = estimate.target, str(estimate.batch)
             answer = (Cell(latency, "latency"), interval, *_against(estimates[0], estimate, ratio))
             letter = Cell(letter_of(number), "name")
-            rows.append([letter, name, of, batch, *answer, estimate.grade or NOTHING])
+            end = (estimate.grade or NOTHING, units.short_verdict(estimate))
+            rows.append([letter, name, of, batch, *answer, *end])
         columns = [Column(), *titled("network", "target", wraps=True)]
         columns += titled("batch", "latency", "interval", "against A", "its interval", right=True)
         alike = {
@@ -191,10 +192,12 @@ class Comparison:
         }
         alike["network"] &= not alike["target"]
         left_out = alike | {"against A": not alike["batch"]}
-        left_out["its interval"] = not alike["batch"] or not any(row[-2] for row in rows)
+        left_out["its interval"] = not alike["batch"] or not any(row[-3] for row in rows)
+        left_out["verdict"] = not any(row[-1] for row in rows)
         caption = estimates[0].network if alike["network"] else ""
         caption = f"on {estimates[0].target}" if alike["target"] else caption
-        return Table([*columns, Column("grade")], rows, caption=caption).without(left_out)
+        columns += titled("grade", "verdict")
+        return Table(columns, rows, caption=caption).without(left_out)
 
 
 def letter_of(number: int) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from hybridlat.errors import HybridlatError
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import NOTHING, answer_text, fps_text, sureness_text
+from hybridlat.report.units import NOTHING, answer_text, fps_text, short_verdict
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import count_text, latency_text
 
@@ -187,12 +187,9 @@ def _figures(estimate: Answer) -> list[str | Cell]:
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")
     if answer != NOTHING and not estimate.trusted:
         latency = Cell(f"{answer} ?", "warn")
-    number, percent, _ = sureness_text(estimate).partition(" %")
-    sure = number + percent if percent else ""  # of a probability of 1 there is nothing to say
-    verdict = f"{estimate.verdict or ''} {sure}".strip()
     memory = (estimate.memory and estimate.memory.verdict) or NOTHING
     throughput, grade = fps_text(estimate.throughput_per_s), estimate.grade or NOTHING
-    return [latency, interval, throughput, grade, verdict, memory]
+    return [latency, interval, throughput, grade, short_verdict(estimate), memory]
 
 
 def compared_note(answers: Iterable[Answer]) -> str:

@@ -150,6 +150,12 @@ def sureness_text(estimate: Estimate) -> str:
     return "surely" if sure >= ALL else f"{part_text(sure)} sure"
 
 
+def short_verdict(estimate: Estimate) -> str:
+    """``within``, ``over 97 %``: of a probability of 1 there is nothing to say."""
+    number, percent, _ = sureness_text(estimate).partition(" %")
+    return f"{estimate.verdict or ''} {number + percent if percent else ''}".strip()
+
+
 def memory_text(estimate: Estimate) -> str:
     """``0.29 – 0.81 of 8.59 GB: fits``; ``at least 0.09`` where not all of it is known."""
     memory = estimate.memory
