@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -57,6 +57,16 @@ class Estimates(list[T]):
     """
 
     __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Estimates[T]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> T | Estimates[T]:
+        part: Any = super().__getitem__(index)
+        return Estimates(part) if isinstance(index, slice) else part
 
     def __str__(self) -> str:
         return str(Shown.reports().text_of_many(self))

@@ -178,6 +178,7 @@ def test_frames_have_a_row_for_each_cell_or_estimate(monkeypatch: pytest.MonkeyP
     assert tuple(frame.columns) == COLUMNS[:-1] and list(frame["batch"]) == [1, 8]
     failed = hybridlat.Estimates([residual(), InputError("no network")])
     assert list(failed.to_frame()["error"])[1:] == ["no network"]
+    assert str(failed[:1]) == str(hybridlat.Estimates(failed[:1])) != str([failed[0]])
     compared = hybridlat.to_frame(hybridlat.Comparison((residual(), untrusted())))
     assert compared.equals(frame) and hybridlat.to_frame(residual()).equals(frame[:1])
     curve = hybridlat.Sweep("batch", {1: residual(), 8: untrusted()})
