@@ -105,7 +105,10 @@ def _measured(text: str) -> float | str:
     with suppress(OSError):  # of a name that no file can have
         if Path(text).is_file():
             return text
-    return _latency_us(text)
+    try:
+        return _latency_us(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or name trtexec's log (there is no such file)") from None
 
 
 def _budget(text: str) -> tuple[str, float]:

@@ -286,6 +286,8 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no layers"):
             read_layers("p.json")
     assert "p.json holds no" in call("explain", "none.onnx", *words[1:], code=2).err  # read first
+    err = call("explain", *words[:3], "--measured", "none.log", code=2).err
+    assert "'none.log' is not a latency" in err and "(there is no such file)" in err
 
 
 def test_ratios_are_narrower_than_the_two_intervals() -> None:
