@@ -151,6 +151,11 @@ class Regimes(HeldOutLaws):
                 f"other methods learn from the {len(places)} latencies of {target}, hybridlat from "
                 f"all {learned} of its family, each without the fold that is judged"
             )
+        elif self.folds:
+            yield (
+                f"all methods learn from these {learned} networks alone, without the fold that is "
+                "judged; predictions rest on the shipped model too"
+            )
         if self.folds:
             drawn = "one draw" if self.draws == 1 else f"{self.draws} draws"
             apart = Counter(self.groups["unseen"].values())

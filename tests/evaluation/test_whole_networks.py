@@ -172,6 +172,7 @@ def test_every_baseline_answers_and_layers_that_nobody_kept_are_said(tmp_path: P
     notes = " ".join(evaluation.reports[0].notes)
     assert "not judged" in notes and "layerwise_learned (from layers or layered net" in notes
     assert "no networks of another device of the family tensorrt" in notes
+    assert "learn from these 12 networks alone" in notes and "the shipped model too" in notes
 
 
 def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path: Path) -> None:
