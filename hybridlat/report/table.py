@@ -88,6 +88,7 @@ class Table:
 
         title, caption = visible(self.title) or None, _plain(self.caption, breaks=True) or None
         shown = table.Table(title=title, caption=caption, box=None, pad_edge=False)
+        shown.min_width = len(title or "")  # a title as wide as its table would be two lines
         shown.title_style, shown.header_style, shown.padding = "bold", "dim", (0, GAP, 0, 0)
         shown.title_justify = shown.caption_justify = "left"
         shown.show_header = any(column.title for column in self.columns)

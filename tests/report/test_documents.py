@@ -277,6 +277,8 @@ def test_names_steer_no_terminal_table_or_page() -> None:
     assert Page(text).open == [] and "img" not in Page(text).tags
     assert table.csv().splitlines()[1].startswith("'=")
     assert Table(titled("a", "b"), [["-6.5", "-x"]]).csv() == "a,b\n-6.5,'-x\n"
+    narrow = Table(titled("a", "b"), [["1", "2"]], title="Wider than its table")
+    assert printed(narrow.print).splitlines()[0].rstrip() == narrow.title
     for text in (page([odd, residual()]), comparison._repr_html_(), odd._repr_html_()):
         assert not re.search("[\x07\x1b\x7f-\x9f\u2028-\u202e\ud800-\udfff]", text)
     assert odd.to_json()["network"] == EVIL
