@@ -132,7 +132,7 @@ def _of_predictions(
         yield sentence("network-hint", text)
     yield from _of_physics(belief, estimate.latency_us)
     # The family, or another target that answered, is named as the cells' origin.
-    if belief.priors.composition is None and not estimate.busy:
+    if belief.priors.composition is None and estimate.cells and not estimate.busy:
         yield from _of_interval(data)
     is_aimed = request.measure is not None and request.tolerance_given and estimate.supported
     if is_aimed and not estimate.within_tolerance and width is not None:

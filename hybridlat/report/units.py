@@ -102,6 +102,8 @@ def why_untrusted(estimate: Estimate) -> str:
     """A few words; empty for an estimate that is trusted."""
     if estimate.trusted:
         return ""
+    if not estimate.cells:
+        return "the engine runs none of its operators"
     missing = sum(cell.source == "unsupported" for cell in estimate.cells)
     if (missing and estimate.source != "measured") or estimate.latency_us is None:
         return f"{count_text(missing, 'cell')} without a latency"

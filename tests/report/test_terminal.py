@@ -142,6 +142,7 @@ STRANGE = replace(WIDE, cells=tuple(STRANGERS), tolerance=0.05)
         (STRANGE, "1 cell is unlike all that was measured"),
         (replace(WIDE, tolerance=0.01), "you asked for ±1.0 %, this is ±1.7 %"),
         (untrusted(), "1 cell without a latency"),
+        (replace(untrusted(), cells=(), latency_us=None), "engine runs none of its operators"),
         (replace(WIDE, busy=True), "the machine was busy while measuring"),
         (replace(WIDE, contradicted=True), "contradict each other"),
         (WIDE.warned((EstimateWarning("surprising", "A."),)), "far from all that is believed"),
