@@ -74,7 +74,7 @@ def explain(
         run = Run(number_of(measured), own)
     if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
-    file = Item(source).opened(query, predictor.sessions.recall).file
+    file = Item(source, example=query.example).opened(query, predictor.sessions.recall).file
 
     def predict(target: Target, query: Query, is_replayed: bool = False) -> Any:
         how: dict[str, Any] = {"batch": query.batch, "shapes": query.shapes}

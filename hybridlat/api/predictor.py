@@ -253,7 +253,11 @@ class Predictor(AbstractContextManager["Predictor"]):
         return sweep_of(self.predict, source, input, over, values, **sizes)
 
     def explain(
-        self, source: Source, measured_us: float | str | Path, **sizes: Unpack[Sizes]
+        self,
+        source: Source,
+        measured_us: float | str | Path,
+        input: Example | None = None,
+        **sizes: Unpack[Sizes],
     ) -> Explanation:
         """Whether ``measured_us`` is normal for a network here, and what explains it best.
 
@@ -262,7 +266,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         from hybridlat.api.explain import explain
 
-        return explain(self, source, measured_us, Query(**sizes))
+        return explain(self, source, measured_us, Query(**sizes, example=input))
 
     def measure(
         self,

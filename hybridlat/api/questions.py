@@ -37,6 +37,7 @@ _ORDER = {"within": 0, None: 0, "unsure": 1, "over": 2}
 def recommend(
     source: Source,
     pattern: str = "*",
+    input: Example | None = None,
     *,
     max_latency_us: float | None = None,
     fps: float | None = None,
@@ -52,7 +53,7 @@ def recommend(
     of the board, then by its memory. Answers are those of ``predict`` with ``measure="never"``.
 
     Args:
-        source: a network, as ``predict`` takes it; so are batch, shapes, confidence and store.
+        source: a network, as ``predict`` takes it; so are input, batch, shapes, confidence, store.
         pattern: of devices (``orin-*``, ``RTX 40*``, ``jetson``) under TensorRT, or with an engine
             and a precision (``l4/torch``, ``*/*/int8``).
         max_latency_us: the budget of one batch; ``fps`` is one in images a second instead.
@@ -73,7 +74,7 @@ def recommend(
             at = f" at {precision}, but at {others}" if others else ""
             fix = "write it as 'orin-*' or 'l4/torch' (as in `hybridlat targets`, no versions)"
             raise InputError(f"{pattern!r} fits no target{at}: {fix}")
-        opened = Item(source).opened(query, lambda digest: known_file(kept, digest))
+        opened = Item(source, example=input).opened(query, lambda digest: known_file(kept, digest))
         known, partitions = targets_on_record(kept), dict[str, Partition]()
         for target in chosen:
             options = Options(confidence=confidence, measure="never", runtime=target.runtime)
@@ -135,6 +136,7 @@ def sweep_of(
                     fix = "give the batch alone, and shapes of other inputs"
                     raise InputError(f"the shape of {min(both)!r} contradicts its size: {fix}")
                 chosen |= {"batch": batch, "shapes": {**others, **images}}
+                file = source if input is None else opened.file.parsed.model
             else:
                 chosen = {"input": input, **sizes, "batch": int(value)}
             estimates[value] = predict(file, describe=True, **chosen)

@@ -7,13 +7,14 @@ import threading
 import types
 from typing import Any
 
+import onnx
 import pytest
 
 import hybridlat
 from hybridlat.api.arguments import Item, Query
 from hybridlat.errors import InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io import torch_export
-from tests.networks import classifier
+from tests.networks import NETS, classifier
 
 FAKE = "fake/fake-1.0/fp32/1t"
 needs_torch = pytest.mark.skipif(
@@ -91,6 +92,32 @@ def test_what_is_missing_or_too_much_is_named() -> None:
     with pytest.raises(InputError, match=r"goes with a torch\.nn\.Module"):
         Item("net.onnx", example=(1, 32, 8, 8)).opened(Query())
     assert not torch_export.is_module(classifier(8)) and torch_export.is_module(Net())
+
+
+def test_every_question_takes_a_module_with_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, inputs = NETS / "squeezenet.onnx", list[object]()
+
+    def export(_: object, example: object, batch: int | None) -> onnx.ModelProto:
+        inputs.append(example)
+        return onnx.load(file)
+
+    monkeypatch.setattr(torch_export, "export", export)
+    like = (1, 3, 224, 224)
+    (row, *_) = hybridlat.recommend(Net(), "l4", like, store="sqlite://")
+    (same, *_) = hybridlat.recommend(file, "l4", store="sqlite://")
+    assert (row.network, row.latency_us) == ("Net", same.latency_us)
+    with hybridlat.Predictor("l4/tensorrt/fp16", store="sqlite://") as predictor:
+        one, other = (predictor.explain(n, 900.0, x) for n, x in ((Net(), like), (file, None)))
+        assert str(one) == str(other)
+        sizes, same_sizes = (
+            predictor.sweep(n, "size", [128, 224], x) for n, x in ((Net(), like), (file, None))
+        )
+        again = predictor.sweep(Net(), "batch", [1, 2], like)
+    assert [e.latency_us for e in sizes.estimates.values()] == [
+        e.latency_us for e in same_sizes.estimates.values()
+    ]
+    assert sizes.estimates[128].network == "Net at size 128"
+    assert [*again.estimates] == [1, 2] and inputs == [like] * (3 + 1 + 2)
 
 
 def module(torch: Any) -> Any:
