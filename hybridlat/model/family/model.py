@@ -28,6 +28,7 @@ from hybridlat.model.geometry import Array, Flags, Float32, Positions
 
 _CONDITIONING_STEPS = 5
 _OUT_OF_LINE = 2.5
+_FAR_OUT = 5.0  # of one or two rows, that do not tell which is wrong
 _Coefficients = Mapping[Task, Float32]
 _APART = 0.3  # of ln(latency): batches so far apart tell nothing of each other's order
 _LEAST_RISE = 1e-3  # of a doubling, so that what files at two batches differ by turns no order
@@ -41,7 +42,8 @@ class NetworkPrediction:
 
     ``kernel_us`` is one use of every row of its kernels, host and copy last; ``equation`` its
     linear equation (4). ``prior_log_sd`` is the standard deviation before networks of the task were
-    measured, None where none were; ``least_us`` what the device cannot beat.
+    measured, None where none were; ``least_us`` what the device cannot beat. ``doubt`` is by how
+    much the logarithm moved with networks that are far from what the family has, else 0.
     """
 
     median_us: float
@@ -50,6 +52,7 @@ class NetworkPrediction:
     equation: Float32
     prior_log_sd: float | None = None
     least_us: float = 0.0
+    doubt: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class FamilyModel:
     tasks that have those in common (``Task.shared``) the first holds it, and their trees.
     ``anchors`` is the process given the 900 rows that standard deviations rest on (8). ``seen``
     counts the observations of each task, ``trees`` are of some of them, ``batches`` the least and
-    the largest by target. ``measured`` is the process given the ``observations`` made since (10).
+    the largest by target. ``measured`` is the process given the ``observations`` made since (10);
+    where it ``is_doubtful``, one or two of them are far from what the family has.
     """
 
     embedding: Embedding
@@ -75,6 +79,7 @@ class FamilyModel:
     batches: dict[str, tuple[int, int]] = field(default_factory=dict)
     measured: TaskGP | None = None
     observations: tuple[Observation, ...] = ()
+    is_doubtful: bool = False
 
     def own_task(self, task: Task) -> Task:
         """The first of the known tasks that share their own rows with this one, else itself."""
@@ -122,7 +127,9 @@ class FamilyModel:
         if self.measured is not None:
             before = self.anchors.spreads(equations, tasks).tolist()
         result = []
-        for kernels, (one, each_us), sd, prior_sd in zip(networks, laws, sds, before, strict=True):
+        of_family = self._laws(rows, means) if self.is_doubtful else laws
+        answers = zip(networks, laws, of_family, sds, before, strict=True)
+        for kernels, (one, each_us), (first, _), sd, prior_sd in answers:
             prediction = NetworkPrediction(
                 median_us=float(kernels.counts @ each_us),
                 log_sd=sd,
@@ -130,6 +137,7 @@ class FamilyModel:
                 equation=one.equation,
                 prior_log_sd=prior_sd,
                 least_us=float(kernels.counts @ kernels.least_us),
+                doubt=abs(one.log_us - first.log_us),
             )
             result.append(prediction)
         return result
@@ -139,7 +147,8 @@ class FamilyModel:
 
         Another version of the engine informs this one as far as tasks share. A row that the others
         and the family contradict by more than 2.5 standard deviations is believed only as far as it
-        is off. Raises ValueError for a latency that is not above zero.
+        is off. Of one or two rows each may be wrong: where one is off by more than 5, others are as
+        unsure as they move. Raises ValueError for a latency that is not above zero.
         """
         if any(not one.latency_us > 0 for one in observations):
             raise ValueError("a measured latency is not above zero")
@@ -156,7 +165,7 @@ class FamilyModel:
         start = [row.points @ means[row.task] for row in rows]
         moves = dict.fromkeys(means, np.zeros(self.embedding.columns, np.float32))
         single = hyper.noise**2 / np.array([one.weight for one in known])
-        beliefs, measured = np.ones(len(rows)), self.anchors
+        beliefs, measured, is_doubtful = np.ones(len(rows)), self.anchors, False
         equations = np.zeros((len(rows), self.embedding.columns), np.float32)
         residuals = np.zeros(len(rows))
         for _ in range(_CONDITIONING_STEPS):
@@ -168,8 +177,11 @@ class FamilyModel:
             noise = shared + np.diag(single + hyper.own_variance * (1 / beliefs - 1))
             measured = self.anchors.condition(equations, tasks, noise, residuals)
             moves = measured.coefficients([*means])
-            beliefs = _believed(beliefs, measured, hyper.own_variance)
-        return replace(self, measured=measured, observations=known)
+            scores, errors = _out_of_line(measured, len(known))
+            if len(known) > 2:
+                beliefs = _believed(beliefs, scores, errors, hyper.own_variance)
+            is_doubtful |= len(known) <= 2 and float(scores.max()) > _FAR_OUT
+        return replace(self, measured=measured, observations=known, is_doubtful=is_doubtful)
 
     def ratio_log_sds(
         self, rows: Sequence[Observation], answers: Sequence[NetworkPrediction]
@@ -245,16 +257,19 @@ def _rise(batch: float, log_us: float, other: Callable[[float], float]) -> float
     return float(((sums[last] - sums[first]) / (last - first)).min(axis=1).max()) - log_us
 
 
-def _believed(beliefs: Array, gp: TaskGP, variance: float) -> Array:
-    """Beliefs where, of the last rows of a process, the one most out of line gets less."""
-    count = len(beliefs)
+def _out_of_line(gp: TaskGP, count: int) -> tuple[Array, Array]:
+    """Errors (9) of the last rows of a process, each alone: in standard deviations, and as is."""
     factor = gp.factor[-count:, -count:]
     precision = np.diag(factor.T @ factor)
-    errors = gp.dual[-count:] / precision  # (9) of each row alone
-    scores = np.abs(errors) * np.sqrt(precision)
+    errors = gp.dual[-count:] / precision
+    return np.abs(errors) * np.sqrt(precision), errors
+
+
+def _believed(beliefs: Array, scores: Array, errors: Array, variance: float) -> Array:
+    """Beliefs where the row that is most out of line gets less."""
     worst = int(np.argmax(scores))
     result = beliefs.copy()
-    if count > 2 and scores[worst] > _OUT_OF_LINE:
+    if scores[worst] > _OUT_OF_LINE:
         result[worst] = min(result[worst], variance / errors[worst] ** 2)
     return result
 
@@ -264,8 +279,10 @@ def half_width(
 ) -> float:
     """Half the width of the interval of ln(latency) (14); wide where nothing calibrated it."""
     if calibration is None:
-        return normal_quantile(confidence) * math.hypot(one.log_sd, _FIRST_GUESS_SD)
-    return calibration.half_width(one.log_sd, label_of(task), confidence, one.prior_log_sd)
+        half = normal_quantile(confidence) * math.hypot(one.log_sd, _FIRST_GUESS_SD)
+    else:
+        half = calibration.half_width(one.log_sd, label_of(task), confidence, one.prior_log_sd)
+    return math.hypot(half, one.doubt)
 
 
 def interval_us(

@@ -1,5 +1,6 @@
 """What a family learns from sums, what trees and measured networks add, and its intervals."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from hybridlat.model.conformal import calibrate
 from hybridlat.model.family import task_laws
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import fit
-from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.model import FamilyModel, half_width
 from hybridlat.model.family.observations import Observation, family_of, task_base
 from hybridlat.model.family.task_laws import LARGEST_CORRECTION, TaskTrees
 from hybridlat.model.family.tasks import Sharing, Task
@@ -172,11 +173,21 @@ def test_one_network_does_not_tell_what_the_host_of_another_costs() -> None:
     assert left(0.3, 1e3) == pytest.approx(left(0.0, 1e3), rel=0.02)
 
 
-def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:
-    few = observations(6, 2, THERE, slower=SLOWER)
-    few[5] = replace(few[5], latency_us=few[5].latency_us * 20)
-    held_out = observations(20, 3, THERE, slower=SLOWER)
-    assert miss(model.condition(few), held_out, SLOWER) < 0.3
+@pytest.mark.parametrize("right", [0, 1, 5])
+def test_one_wrong_network_makes_one_or_two_doubtful_and_is_held_off_by_five(
+    model: FamilyModel, right: int
+) -> None:
+    few = observations(right + 1, 2, THERE, slower=SLOWER)
+    few[right] = replace(few[right], latency_us=few[right].latency_us * 20)
+    held_out, without = observations(20, 3, THERE, slower=SLOWER), model.condition(few[:right])
+    few_more = model.condition(few)
+    for row in held_out:
+        one, plain = (each.predict(row.kernels, THERE) for each in (few_more, without))
+        moved = abs(math.log(one.median_us / plain.median_us))
+        assert moved < half_width(None, one, THERE) + 0.1
+    assert few_more.is_doubtful == (right < 5)
+    assert right < 5 or miss(few_more, held_out, SLOWER) < 0.3
+    assert not model.condition(observations(2, 2, THERE, slower=np.log(8))).is_doubtful  # agree
 
 
 def test_intervals_hold_as_often_as_they_say() -> None:
