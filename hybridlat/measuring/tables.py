@@ -20,12 +20,10 @@ from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of
 from hybridlat.schema.names import MODES, boards_of, device_name, near, user_folder
 from hybridlat.schema.target import TENSORRT, Target
 from hybridlat.store.importers import ImportedRecords
-from hybridlat.store.importers.table import CLOCKS, NetworkRow, Refusal, Size
+from hybridlat.store.importers.table import ANY_NETWORK, CLOCKS, NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, locked_below
 
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
-_ANY = {"model", "network", "net", "end2end", "best", "last", "export", "output", "simplified"}
-"""What tools call the file of any network."""
 
 
 class NetworkFiles:
@@ -52,7 +50,7 @@ class NetworkFiles:
             shares = [sum(own[-n:] == path.parts[-n:] for n in ends) for own in folders]
             meant = [f for f, n in zip(alike, shares, strict=True) if n == max(shares)]
             whole = (len(file.relative_to(self._folder).parts) for file in meant)
-            is_any = path.parent.name and plain_name(path.name) in _ANY
+            is_any = path.parent.name and ANY_NETWORK.fullmatch(plain_name(path.name))
             if is_any and any(max(shares) < parts for parts in whole):
                 value = f"{path}.onnx is not {' or '.join(map(str, meant))}"
                 fix = "name the file as its network, or put it into a folder of the same name"

@@ -280,6 +280,56 @@ def test_the_logs_own_name_is_that_of_a_network_only_where_the_run_names_none() 
     assert [run.objection is None for run in read_runs(caffe + LOG_7)] == [False, True]
 
 
+def build(words: str, engine: str = "out/x.plan") -> str:
+    command = f"{words} --saveEngine={engine} --skipInference"
+    text = LOG_8.replace("--fp16 --shapes=input:8x3x32x48 --exportTimes=out/times.json", command)
+    return re.sub(".*(Precision|median|binding).*\n", "", text)
+
+
+LOADED = LOG_8.replace("--onnx=/nets/net_a.onnx --fp16", "--loadEngine=x.plan")
+USED = LOADED.replace("Precision: FP32+FP16", "Precision: FP32")
+DYNAMIC = "--fp16 --minShapes=input:1x3x32x48 --optShapes=input:8x3x32x48"
+
+
+BUILT = {
+    "--fp16": "t4/tensorrt-8.6/fp16",
+    "--int8 --fp16": "t4/tensorrt-8.6/int8",
+    "": "t4/tensorrt-8.6/fp32",
+    "--fp16 --minShapes=input:1x3x32x48 --optShapes=input:8x3x32x48": "t4/tensorrt-8.6/fp16",
+    "--fp16 --useDLACore=0": "part of the network runs on a DLA",
+    "--fp16 --sparsity=force": "the weights are sparse",
+    "--fp16 --best": "no target has this precision or this mix",
+    "--fp16 --bf16": "no target has this precision or this mix",
+    "--fp16 --shapes=input:1x3x32x48": "the engine is built for other sizes",
+}
+
+
+@pytest.mark.parametrize(("words", "outcome"), BUILT.items())
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_a_run_of_an_engine_is_as_the_engine_was_built(
+    tmp_path: Path, words: str, outcome: str, is_apart: bool
+) -> None:
+    (tmp_path / "z.log").write_text(build(words) + USED * (not is_apart))
+    if is_apart:
+        (tmp_path / "a.log").write_text(USED)
+    read = read_logs([tmp_path])
+    assert [str(row.target) for row in read.rows] + [r.reason for r in read.refused] == [outcome]
+    assert all(row.names[0] == "/nets/net_a" for row in read.rows)
+
+
+def test_an_engine_of_any_name_is_that_of_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(build("--int8", "model.plan") + build("--fp16", "y.plan"))
+    (tmp_path / "b.log").write_text(USED.replace("x.plan", "model.plan"))
+    (tmp_path / "c.log").write_text(USED.replace("x.plan", "y.plan").replace("T4", "V100"))
+    again = build("--fp16", "model.plan").replace("net_a", "net_b")
+    (tmp_path / "d.log").write_text(again + USED.replace("x.plan", "model.plan"))
+    read = read_logs([tmp_path])
+    assert [(row.where, row.names[0]) for row in read.rows] == [("d.log, line 6", "/nets/net_b")]
+    refused = [f"{refusal.where[:5]}: {refusal.reason}" for refusal in read.refused]
+    assert refused[:2] == ["a.log: nothing is timed"] * 2
+    assert refused[2:] == [f"{n}.log: the device, engine or precision is not stated" for n in "bc"]
+
+
 @pytest.mark.parametrize(
     "name", ["'/my nets/net.onnx'", "C:\\my nets\\net.onnx", "/a b/net.onnx --fp16 > a.log 2>&1"]
 )

@@ -26,6 +26,8 @@ CLOCKS = ("clock", "memory_clock")
 """Fields in MHz, of the GPU and of its memory as nvidia-smi counts it."""
 _BESIDE = (".onnx", ".data", ".toml")
 """How files end that stand beside tables and logs, and are none."""
+ANY_NETWORK = re.compile("model|network|net|end2end|best|last|export|output|simplified")
+"""What tools call the file of any network."""
 _FAR = 10.0
 """Times that images a second may be off the latency beside them: hosts may wait, units differ."""
 _MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")

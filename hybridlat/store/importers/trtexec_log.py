@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from hybridlat.schema.files import read_bytes
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US, target_of
-from hybridlat.store.importers.sheets import encoding_of
-from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at
+from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows, files_at
+from hybridlat.store.importers.trtexec_files import read_times, text_of
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED
 
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
-_MOST_APART = 1.25  # the times may hold the warm-up, which the log's median leaves out
-_MOST_AT_ONCE = 1.5  # of the medians of all inferences to the time from first to last
 _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 """The board and a remark, by name, multiprocessors, bytes, the user's device and power mode."""
+_Run = tuple[Path, "TrtexecLog", Path | None]
+"""The file of a run, what it states, and the file of its times."""
 
 
 @dataclass(frozen=True)
 class TrtexecLog:
     """What one run of trtexec states.
 
-    ``fields`` are device, engine, version and precision; ``times`` is the file of its times,
-    ``labels`` how it ran. ``names`` are what its network may be called; an empty one stands for the
-    log's own name. ``shapes`` are those of inputs; where ``is_typed``, the network's types decide
-    the precision. ``board`` is the number of multiprocessors and the bytes of memory.
-    ``medians_us`` are those of the summary, ``upper_us`` the first percentile of the GPU's time
-    above the median with its share (0..1), ``objection`` why the run is no measurement.
+    ``fields`` are device, engine, version and precision; ``options`` are those of its command.
+    ``times`` is the file of its times, ``labels`` how it ran. ``names`` are what its network may be
+    called; an empty one stands for the log's own name. ``shapes`` are those of inputs; where
+    ``is_typed``, the network's types decide the precision. ``board`` is the number of
+    multiprocessors and the bytes of memory. ``medians_us`` are those of the summary, ``upper_us``
+    the first percentile of the GPU's time above the median with its share (0..1), ``objection`` why
+    the run is no measurement.
     ``power_mode`` is a Jetson's, as nvpmodel printed it above; ``clocks_hz`` are the GPU's and its
     memory's.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, compare=False)
     names: tuple[str, ...] = ("",)
     median_us: float | None = None
     batch: int | None = None
@@ -80,6 +79,7 @@ def read_logs(
         for log in logs:
             beside = file.parent / log.times
             runs.append((file, log, beside if beside in exports else only_one.get(log.times)))
+    runs = _with_builds(runs)
     owners = Counter(times for _, _, times in runs)  # how many runs name each file of times
     runs = [(file, log, times if owners[times] == 1 else None) for file, log, times in runs]
     for export in [export for export in exports if owners[export] != 1]:
@@ -103,11 +103,49 @@ def read_logs(
     return read
 
 
-def text_of(file: Path) -> str:
-    """The text of a file, without what steers a terminal; a carriage return ends a line."""
-    data = read_bytes(file)
-    text = re.sub("\r+\n?", "\n", data.decode(encoding_of(data), "replace"))
-    return re.sub(PRINTED["escape"], "", text)
+def _with_builds(runs: Sequence[_Run]) -> list[_Run]:
+    """The runs, those of a loaded engine as it was built; what only built one of them is none.
+
+    The build is the last above the run, or the only one of all other files.
+    """
+    result, used, builds = list[_Run](), set[int](), defaultdict[str, list[_Run]](list)
+    for run in runs:
+        builds[_path(run[1].options, "saveEngine").name].append(run)
+    for file, log, times in runs:
+        engine = _path(log.options, "loadEngine")
+        saved = builds.get(engine.name, []) if engine.name else []
+        above = [one for other, one, _ in saved if other == file and one.line < log.line]
+        others = [one for other, one, _ in saved if other != file and _same_board(one, log)]
+        is_only = len(others) == 1 and not ANY_NETWORK.fullmatch(engine.stem.lower())
+        for build in above[-1:] or (others if is_only else []):
+            log = _loaded(log, build)
+            used.add(id(build))
+        result.append((file, log, times))
+    return [run for run in result if run[1].median_us or id(run[1]) not in used]
+
+
+def _same_board(*logs: TrtexecLog) -> bool:
+    return len({(log.fields.get("device"), log.fields.get("version")) for log in logs}) == 1
+
+
+def _loaded(log: TrtexecLog, build: TrtexecLog) -> TrtexecLog:
+    """The run of a loaded engine with what the log of its build states."""
+    options = trtexec_options.of_engine(build.options, log.options, log.shapes)
+    fields, objection = dict(log.fields), log.objection
+    try:
+        trtexec_options.check(options, "")
+        fields["precision"] = trtexec_options.precision_of(options, build.is_typed)
+    except Refusal as refusal:
+        objection = objection or refusal
+    labels = {**log.labels, "options": trtexec_options.kept(options)}
+    return replace(
+        log,
+        fields=fields,
+        names=(*filter(None, build.names), *log.names),
+        labels={name: value for name, value in labels.items() if value},
+        is_typed=build.is_typed,
+        objection=objection,
+    )
 
 
 def read_runs(text: str) -> list[TrtexecLog]:
@@ -137,19 +175,19 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     is_rtx = PRINTED["rtx"].search(words) is not None
     tag = PRINTED["tag"].search(text)
     version = _matched("version", text) or (f"{tag[1]}.{int(tag[2])}" if tag else "")
-    major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
-    is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
+    major = int(version.partition(".")[0] or 0)
+    is_typed = is_rtx or major >= 11 or trtexec_options.is_typed(options)
     is_typed &= "loadEngine" not in options
     stated = {"engine": "tensorrt-rtx" if is_rtx else "tensorrt", "version": version}
     stated["device"] = _matched("device", text)
     median_us, objection = None, None
     try:
         trtexec_options.check(options, text)
-        stated["precision"] = trtexec_options.precision_of(printed, options, is_typed)
+        stated["precision"] = trtexec_options.precision_of(options, is_typed)
     except Refusal as refusal:
         objection = refusal
     try:
-        median_us = _median_us(text)
+        median_us = trtexec_options.median_us(text)
     except Refusal as refusal:
         objection = objection or refusal
     summary = {match[1]: match for match in PRINTED["summary"].finditer(text)}
@@ -160,13 +198,13 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     labels = {"options": trtexec_options.kept(options), "note": "CUDA graph" * is_replayed}
     ghz = (_matched(name, text) for name in ("clock", "memory_clock"))
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
-    named = (options.get(name, "") for name in ("onnx", "loadEngine", "exportTimes"))
-    onnx, engine, times = (PurePath(name.replace("\\", "/")) for name in named)
+    onnx, engine, times = (_path(options, n) for n in ("onnx", "loadEngine", "exportTimes"))
     own = [str(onnx.with_suffix(""))] if onnx.name else []
     own += [engine.name.removesuffix(engine.suffix).removesuffix(".onnx")] if engine.name else []
     batch, shapes = trtexec_options.sizes_of(text, options)
     return TrtexecLog(
         fields={name: value for name, value in stated.items() if value},
+        options=options,
         names=(*own, *[""] * (not onnx.name)),
         median_us=median_us,
         batch=batch,
@@ -177,8 +215,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         board=(units or None, memory_mib << 20 or None),
         objection=objection,
         line=lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
-        medians_us={name: _us(match[3]) for name, match in summary.items()},
-        upper_us=(float(gpu[4]) / 100, _us(gpu[5])) if gpu and gpu[4] else None,
+        medians_us={name: trtexec_options.us(match[3]) for name, match in summary.items()},
+        upper_us=(float(gpu[4]) / 100, trtexec_options.us(gpu[5])) if gpu and gpu[4] else None,
         clocks_hz=tuple(float(number or 0) * 1e9 or None for number in ghz),
         is_unstable=PRINTED["unstable"].search(text) is not None,
     )
@@ -237,55 +275,10 @@ def _settled(
     return replace(row, target=target, typed=allowed if log.is_typed else ()), note
 
 
-def read_times(path: Path, log_us: float | None = None) -> tuple[float, ...]:
-    """GPU compute time of every inference in ``--exportTimes``, microseconds.
-
-    Raises Refusal, also where their median is not that of the log.
-    """
-    try:
-        entries = json.loads(text_of(path), strict=False)
-        times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
-        times_us = tuple(1e3 * time for time in times if time is not None)
-        odd = [time_us for time_us in times_us if not 0 < time_us < MOST_US]
-        if odd or not times_us:
-            of = f"{len(odd)} of {len(times_us)} times out of range"
-            raise ValueError(of if odd else "no entry states computeMs: a profile, perhaps")
-        begun = [entry["startComputeMs"] for entry in entries if "startComputeMs" in entry]
-        span_us = 1e3 * (max(begun) - min(begun)) if len(begun) > 1 else math.inf
-    except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
-        why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
-        value = "no list of inferences" if isinstance(error, AttributeError) else str(error)[:80]
-        raise Refusal(why, value, fix) from None
-    median_us = statistics.median(times_us)
-    if (len(begun) - 1) * median_us > _MOST_AT_ONCE * span_us:
-        value = f"{len(begun)} of {median_us / 1e3:g} ms in {span_us / 1e3:g} ms"
-        raise Refusal("several inferences run at once", value, "run trtexec without --infStreams")
-    if not 1 / _MOST_APART < median_us / (log_us or median_us) < _MOST_APART:
-        value = f"a median of {median_us / 1e3:g} ms, in the log {(log_us or 0) / 1e3:g} ms"
-        raise Refusal("the times are of another run than the log", value, "keep both of one run")
-    return times_us
+def _path(options: Mapping[str, str], name: str) -> PurePath:
+    return PurePath(options.get(name, "").replace("\\", "/"))
 
 
 def _matched(name: str, text: str) -> str:
     match = PRINTED[name].search(text)
     return match[1].strip() if match else ""
-
-
-def _median_us(text: str) -> float | None:
-    """The median of GPU compute time; Refusal where two are stated, or one out of its range."""
-    stated = {match[1] or match[2]: match[0] for match in PRINTED["median"].finditer(text)}
-    if len(stated) > 1:
-        values = " and ".join(stated)[:80]
-        raise Refusal("the log holds several runs of one command", values, "give a log for each")
-    for median, line in stated.items():
-        bounds = PRINTED["range"].search(line)
-        texts = (bounds[1], median, bounds[2]) if bounds else (median,)
-        numbers = [_us(text) for text in texts]
-        if numbers != sorted(numbers):
-            raise Refusal("the median is out of its range", median[:80], "run it again")
-        return numbers[len(numbers) // 2]
-    return None
-
-
-def _us(ms: str) -> float:
-    return float(ms.replace(",", ".")) * 1e3

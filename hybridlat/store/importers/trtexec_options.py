@@ -1,4 +1,4 @@
-"""What every option of trtexec 7 to 11 and of tensorrt_rtx does to the latency that it prints."""
+"""What trtexec 7 to 11 and tensorrt_rtx print, and what their options do to the latency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTRADICTION = "the log contradicts --target"
 MIXED = "no target has this precision or this mix"
 
 _TABLE = shipped_table("trtexec")
-_PLAIN, _KEPT = (re.compile("|".join(_TABLE[name])) for name in ("plain", "kept"))
+_PLAIN, _KEPT, _OF_RUN = (re.compile("|".join(_TABLE[n])) for n in ("plain", "kept", "of_run"))
 _PATTERNS = {
     word.partition("=")[0]: (word.partition("=")[2], effect)
     for effect, words in _TABLE["other"].items()
@@ -74,9 +74,11 @@ def check(options: Mapping[str, str], text: str) -> None:
         reason = "the run failed, or is no plain one of the GPU"
         raise Refusal(reason, printed[0][:80], "run it again")
     built = next(filter(None, map(options.get, ("optShapes", "maxShapes", "minShapes"))), "")
-    run = options.get("shapes") or built
-    if other := set(run.split(",")).difference((built or run).split(",")):
-        raise Refusal("the engine is built for other sizes", min(other)[:80], "build it for these")
+    sizes = dict(part.rpartition(":")[::2] for part in built.split(","))
+    for part in sorted(options.get("shapes", "").split(",")):
+        name, _, own = part.rpartition(":")
+        if sizes.get(name, own) != own:
+            raise Refusal("the engine is built for other sizes", part[:80], "build it for these")
 
 
 def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
@@ -124,16 +126,33 @@ def kept(options: Mapping[str, str]) -> str:
     return " ".join(f"--{name}={options[name]}".rstrip("=") for name in names)[:500]
 
 
-def precision_of(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
+def is_typed(options: Mapping[str, str]) -> bool:
+    """Whether the types of a network decide its precision."""
+    return "stronglyTyped" in options or "strongly" in options.get("precision", "").lower()
+
+
+def precision_of(options: Mapping[str, str], is_typed: bool) -> str:
     """The lowest precision that was allowed; of a typed network FP32, until its file is read."""
     is_loaded = "loadEngine" in options
-    words = set() if is_typed or is_loaded else {*printed.replace("+", " ").split()}
+    printed = re.split(r"[+,\s]+", options.get("precision", "").lower().partition("(")[0])
+    words = set() if is_typed or is_loaded else {*filter(None, printed)}
     allowed = words.union(() if is_typed else options)
     odd = words.difference(_KNOWN) or ({"fp16", "bf16"} if {"fp16", "bf16"} <= allowed else set())
     if odd:
         raise Refusal(MIXED, ", ".join(sorted(odd))[:80], "allow one precision alone")
     lowest = next((p for p in _KNOWN if p in allowed), "fp32" * bool(options and not is_loaded))
     return "fp32-strict" if lowest == "fp32" and "noTF32" in options else lowest
+
+
+def of_engine(
+    build: Mapping[str, str], run: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, str]:
+    """The options that built an engine, and those of a run that loads it with these ``shapes``."""
+    bound = ",".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
+    options = {"optShapes": build["shapes"]} if "shapes" in build else {}
+    options |= {name: value for name, value in build.items() if not _OF_RUN.fullmatch(name)}
+    options |= {name: value for name, value in run.items() if _OF_RUN.fullmatch(name)}
+    return {"shapes": bound} | options if bound else options
 
 
 def sizes_of(
@@ -151,3 +170,24 @@ def sizes_of(
         return None, shapes
     count = int(batch[0])
     return count, {name: (count, *sizes) for name, sizes in shapes.items()}
+
+
+def median_us(text: str) -> float | None:
+    """The median of GPU compute time; Refusal where two are stated, or one out of its range."""
+    stated = {match[1] or match[2]: match[0] for match in PRINTED["median"].finditer(text)}
+    if len(stated) > 1:
+        values = " and ".join(stated)[:80]
+        raise Refusal("the log holds several runs of one command", values, "give a log for each")
+    for median, line in stated.items():
+        bounds = PRINTED["range"].search(line)
+        texts = (bounds[1], median, bounds[2]) if bounds else (median,)
+        numbers = [us(text) for text in texts]
+        if numbers != sorted(numbers):
+            raise Refusal("the median is out of its range", median[:80], "run it again")
+        return numbers[len(numbers) // 2]
+    return None
+
+
+def us(ms: str) -> float:
+    """A number of milliseconds, in any language, in microseconds."""
+    return float(ms.replace(",", ".")) * 1e3
