@@ -388,6 +388,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
         assert first.objection is not None and second.objection is None
         assert first.objection.value == word[7:]
     assert read_runs(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n{LOG_8}")[0].objection is None
+    below = f"{LOG_8}&&&& PASSED TensorRT.trtexec\nModel: Orin Nano\nBatch: 16\nStreams: 4\n"
+    first, second = read_runs(f"{below}NV Power Mode[1]: 7W\n{other}")  # of a script, or a tool
+    assert (first.objection, second.objection, second.power_mode) == (None, None, "7W")
     rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
     for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
         assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None

@@ -169,6 +169,8 @@ def read_runs(text: str) -> list[TrtexecLog]:
 
 def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     """The fields of one run; one that it does not state is left out."""
+    last = PRINTED["last"].search(text)
+    text, below = (text[: last.end()], text[last.end() :]) if last else (text, "")
     command = PRINTED["command"].search(text)
     words = command[0] if command else ""
     options = trtexec_options.of_run(words, text)
@@ -182,7 +184,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     stated["device"] = _matched("device", text)
     median_us, objection = None, None
     try:
-        trtexec_options.check(options, text)
+        trtexec_options.check(options, text, below)
         stated["precision"] = trtexec_options.precision_of(options, is_typed)
     except Refusal as refusal:
         objection = refusal

@@ -51,10 +51,13 @@ def of_run(command: str, text: str) -> dict[str, str]:
     return options | dict(PRINTED["option"].findall(plain))
 
 
-def check(options: Mapping[str, str], text: str) -> None:
-    """Raise Refusal for a run that failed, is not alone, or timed more or less than the network."""
+def check(options: Mapping[str, str], text: str, below: str = "") -> None:
+    """Raise Refusal for a run that failed, is not alone, or timed more or less than the network.
+
+    ``below`` is what stands under its last line.
+    """
     values = {"Model": {options["onnx"]: None}} if "onnx" in options else {}
-    for title, value in [*PRINTED["once"].findall(text), *PRINTED["ends"].findall(text)]:
+    for title, value in [*PRINTED["once"].findall(text), *PRINTED["ends"].findall(text + below)]:
         values.setdefault(title, {})[value] = None
     for title, several in values.items():
         whole = max(several, key=len)
@@ -70,7 +73,7 @@ def check(options: Mapping[str, str], text: str) -> None:
         is_apart = name in ("dumpProfile", "exportProfile") and "separateProfileRun" in options
         if effect and not is_usual and not is_apart:
             raise Refusal(effect, f"--{name}={value}"[:80].rstrip("="), "run trtexec without it")
-    if printed := PRINTED["other"].search(text):
+    if printed := PRINTED["other"].search(text + below):
         reason = "the run failed, or is no plain one of the GPU"
         raise Refusal(reason, printed[0][:80], "run it again")
     built = next(filter(None, map(options.get, ("optShapes", "maxShapes", "minShapes"))), "")
