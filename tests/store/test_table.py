@@ -108,6 +108,7 @@ def test_what_a_row_says(
         *(("Latency\u00a0(ms)", "3", 3000), ('"Latency\n(ms)"', "3", 3000)),
         *(("Latency/ms", "3", 3000), ("avg latency in us", "3", 3), ("latency, ms", "3", 3000)),
         *(("images_per_second", "1000", 4000), ("fps", "2", 2e6), ("Images/s", "2", 2e6)),
+        ("Latency (ms);GPU Compute Time (ms)", "12;10", 10_000),  # as trtexec prints them
         ("throughput;latency_ms", "100;10", 10_000),  # it may be of images or of batches
     ],
 )
@@ -423,6 +424,7 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         *((title, cell, "the row says that its run failed")
           for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
         ("error", "CUDA out of memory", "the row says why its run failed"),
+        ("Unit", "ms/image", "the figure is of one image, not of the batch"),
         *(("note", cell, "its note speaks of no plain run") for cell in ("DLA 0", "per image")),
         ("comment", "OOM", "the row says that its run failed"),
         *((title, "137", "the row's run ended with an error") for title in ("rc", "exit_code")),
@@ -479,6 +481,10 @@ MEASURED_ON = [
     ("engine", "a,1,ONNX Runtime 1.16 CUDAExecutionProvider", T4, "t4/onnxruntime-1.16/fp16"),
     ("engine", "a,1,PyTorch 2.1 + TensorRT 8.6", T4, "t4/torch-tensorrt-2.1/fp16"),
     *(("engine", f"a,1,{cell}", T4, f"{T4}") for cell in ("trt_fp16", "trtexec 8.6")),
+    *(
+        ("engine", f"a,1,TensorRT 8.6 {how}", T4, "what it was measured on cannot be read")
+        for how in ("(trtexec --best)", "(4 streams)", "bs=8", "CUDA graph")
+    ),
     ("precision", "a,1,torch.float16", T4, f"{T4}"),
     ("accelerator", "a,1,DLA0", T4, "what it was measured on cannot be read: DLA0"),
     ("engine", "a,1,TensorRT 8.6 + TensorFlow", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
