@@ -278,8 +278,8 @@ def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> tuple[str,
     try:
         plain = device_name(gpu, model)
         alike = boards_of(gpu, known) if plain == device_name(gpu) else []
-    except TargetError:
-        return ordered, False
+    except TargetError:  # of no name it is none
+        return ordered, gpu != ""
     alike = alike or [n for n in known if n.startswith(plain) and _VARIANT.fullmatch(n, len(plain))]
     is_same = MODES.sub("", ordered) in alike
     sheets = 0 if is_same else len({ordered, plain}.intersection(known))
