@@ -119,7 +119,7 @@ def _lines(kind: str, document: Mapping[str, Any]) -> list[str]:
 def _kind_of(path: Path) -> str:
     if not path.exists():
         raise InputError(f"{path} cannot be imported: there is no such file or folder")
-    if (path / "manifest.json").exists():
+    if _plans_at(path):
         return PLAN
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
@@ -138,7 +138,14 @@ def _kind_of(path: Path) -> str:
     )
 
 
-def _import_plans(opened: Store, paths: Sequence[Path]) -> dict[str, Any]:
+def _plans_at(path: Path) -> list[Path]:
+    """The plan at a path, or the plans in a folder that holds nothing else."""
+    inside = sorted(path.glob("[!.]*")) if not (path / "manifest.json").exists() else [path]
+    return inside if all((one / "manifest.json").exists() for one in inside) else []
+
+
+def _import_plans(opened: Store, folders: Sequence[Path]) -> dict[str, Any]:
+    paths = [plan for folder in folders for plan in _plans_at(folder)]
     results = [import_results(path, opened) for path in paths]
     for path, (plan, _) in zip(paths, results, strict=True):
         if not plan:

@@ -124,12 +124,12 @@ def _is_as_ordered(manifest: Mapping[str, Any], board: _Results, path: Path) -> 
 def read_results(folder: str | Path) -> ImportedRecords:
     """The records in a plan's folder, and how its networks fall into cells.
 
-    Every ``results*.jsonl`` is read, each of one board. StoreError for what is damaged or mixed.
+    Every ``results*.json*`` is read, each of one board. StoreError for what is damaged or mixed.
     """
     folder = Path(folder)
     try:
         manifest = Plan(str(folder)).content
-        files = sorted(folder.glob("results*.jsonl"))
+        files = sorted(folder.glob("results*.json*"))
         boards = [_read_results_file(path, manifest) for path in files]
     except BoardError as error:
         raise StoreError(str(error)) from error

@@ -1,6 +1,7 @@
 """``import`` as users call it: tables, logs of trtexec, packs, what another package reads."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,10 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     line |= {"plan": manifest["plan"], "board": {"engine": "tensorrt", "engine_version": "8.6"}}
     (folder / "plan" / "results.jsonl").write_text(json.dumps(line) + "\n{NaN}\n")
     assert "holds no whole line of a result: copy it" in str(run_import("plan").exception)
+    shutil.copytree("plan", "boards/one")
+    results = folder / "boards" / "one" / "results.jsonl"
+    results.rename(results.with_suffix(".jsonl.txt"))  # as browsers save it
+    assert "boards/one holds no whole line" in str(run_import("boards").exception)
     (folder / "plan" / "results.jsonl").rename(folder / "results.jsonl")
     assert "part of a plan: import the plan's folder" in str(run_import("results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
