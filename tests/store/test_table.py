@@ -86,6 +86,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("C:/nets/a",)}),
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
     ("network,batch,latency_ms,fps", "a,1,4,100", "", {"latency_us": 4000}),  # its host is slower
+    ("network,latency_ms,img_h,input width", "a,4,8,16", "", {"size": (8, 16)}),
     ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
     ("network,latency_ms,GPU clock (MHz)", "a,4,900 MHz", "", {"labels": {"clock": "900"}}),
     ("network,latency_ms,mem_clock_mhz", "a,4,405", "", {"labels": {"memory_clock": "405"}}),
@@ -397,6 +398,7 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("task", "prediction"), ("valid", "yes"), ("kind", "measured")),
         *(("mean_latency_ms", "1.3"), ("power_limit", "7W"), ("p99, power_limit", "1.3,7W")),
         *(("layer", "all"), ("layers", "50"), ("scenario", "SingleStream"), ("warm-up", "10")),
+        *(("pruned", "no"), ("width multiplier", "1.0"), ("throttling", "Not Active")),
         *(("stage", "inference"), ("kernel", "6.1.0-aws"), ("total_streams", "1"), ("api", "sync")),
     ],
 )
@@ -424,6 +426,12 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         *((title, cell, "the row says that its run failed")
           for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
         ("error", "CUDA out of memory", "the row says why its run failed"),
+        ("runs on", "DLA0", "it ran on a DLA"),
+        *((title, cell, "the network is pruned")
+          for title, cell in [("pruned", "1"), ("Pruning (%)", "50")]),
+        ("width_mult", "0.5", "the network is a wider or narrower one"),
+        *((title, cell, "the GPU was slowed or shared")
+          for title, cell in [("Throttled", "yes"), ("GPU share", "50%"), ("mps", "on")]),
         ("Unit", "ms/image", "the figure is of one image, not of the batch"),
         *(("note", cell, "its note speaks of no plain run") for cell in ("DLA 0", "per image")),
         ("comment", "OOM", "the row says that its run failed"),
