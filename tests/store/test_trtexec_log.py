@@ -348,6 +348,14 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
     assert (row.latency_us, row.target.device) == (1230, "t4")
 
 
+def test_a_log_as_docker_keeps_it(tmp_path: Path) -> None:
+    lines = [{"log": f"{line}\n", "stream": "stdout"} for line in LOG_8.splitlines()]
+    (tmp_path / "a.log").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (row,) = read_logs([tmp_path]).rows
+    assert (row.latency_us, row.names) == (1230, ("/nets/net_a",))
+    assert str(row.target) == "t4/tensorrt-8.6/fp16"
+
+
 LOCKED = """$ nvidia-smi -lgc 900
 GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900
