@@ -177,10 +177,8 @@ class FamilyModel:
             noise = shared + np.diag(single + hyper.own_variance * (1 / beliefs - 1))
             measured = self.anchors.condition(equations, tasks, noise, residuals)
             moves = measured.coefficients([*means])
-            scores, errors = _out_of_line(measured, len(known))
-            if len(known) > 2:
-                beliefs = _believed(beliefs, scores, errors, hyper.own_variance)
-            is_doubtful |= len(known) <= 2 and float(scores.max()) > _FAR_OUT
+            beliefs, off = _believed(beliefs, measured, hyper.own_variance)
+            is_doubtful |= len(known) <= 2 and off > _FAR_OUT
         return replace(self, measured=measured, observations=known, is_doubtful=is_doubtful)
 
     def ratio_log_sds(
@@ -257,21 +255,21 @@ def _rise(batch: float, log_us: float, other: Callable[[float], float]) -> float
     return float(((sums[last] - sums[first]) / (last - first)).min(axis=1).max()) - log_us
 
 
-def _out_of_line(gp: TaskGP, count: int) -> tuple[Array, Array]:
-    """Errors (9) of the last rows of a process, each alone: in standard deviations, and as is."""
+def _believed(beliefs: Array, gp: TaskGP, variance: float) -> tuple[Array, float]:
+    """Beliefs where, of the last rows of a process, the one most out of line gets less.
+
+    And how far out it is, in standard deviations. One or two do not tell which is wrong.
+    """
+    count = len(beliefs)
     factor = gp.factor[-count:, -count:]
     precision = np.diag(factor.T @ factor)
-    errors = gp.dual[-count:] / precision
-    return np.abs(errors) * np.sqrt(precision), errors
-
-
-def _believed(beliefs: Array, scores: Array, errors: Array, variance: float) -> Array:
-    """Beliefs where the row that is most out of line gets less."""
+    errors = gp.dual[-count:] / precision  # (9) of each row alone
+    scores = np.abs(errors) * np.sqrt(precision)
     worst = int(np.argmax(scores))
     result = beliefs.copy()
-    if scores[worst] > _OUT_OF_LINE:
+    if count > 2 and scores[worst] > _OUT_OF_LINE:
         result[worst] = min(result[worst], variance / errors[worst] ** 2)
-    return result
+    return result, float(scores[worst])
 
 
 def half_width(

@@ -13,8 +13,7 @@ from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US, target_of
 from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows, files_at
-from hybridlat.store.importers.trtexec_files import read_times, text_of
-from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
 
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
@@ -137,12 +136,11 @@ def _loaded(log: TrtexecLog, build: TrtexecLog) -> TrtexecLog:
         fields["precision"] = trtexec_options.precision_of(options, build.is_typed)
     except Refusal as refusal:
         objection = objection or refusal
-    labels = {**log.labels, "options": trtexec_options.kept(options)}
     return replace(
         log,
         fields=fields,
         names=(*filter(None, build.names), *log.names),
-        labels={name: value for name, value in labels.items() if value},
+        labels={**log.labels, "options": trtexec_options.kept(options)},
         is_typed=build.is_typed,
         objection=objection,
     )
@@ -178,7 +176,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     tag = PRINTED["tag"].search(text)
     version = _matched("version", text) or (f"{tag[1]}.{int(tag[2])}" if tag else "")
     major = int(version.partition(".")[0] or 0)
-    is_typed = is_rtx or major >= 11 or trtexec_options.is_typed(options)
+    is_typed = is_rtx or major >= 11 or "stronglyTyped" in options
+    is_typed |= "strongly" in options.get("precision", "").lower()
     is_typed &= "loadEngine" not in options
     stated = {"engine": "tensorrt-rtx" if is_rtx else "tensorrt", "version": version}
     stated["device"] = _matched("device", text)
