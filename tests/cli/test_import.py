@@ -187,6 +187,9 @@ def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) ->
         "not orin-nano"
     )
     assert "orin-agx/tensorrt-8.6/fp16" in run_import("logs/b.log", "--nets", "nets").stdout
+    asks = ("nets/net.onnx", "--target", "orin-agx/tensorrt-8.6/fp16", "--batch", "2")
+    shown = call("predict", *asks, "--store", "s.db").out
+    assert "measured (1 run, from an imported log)" in shown
     (folder / "logs" / "t.csv").write_text("network\n")
     assert "holds tables and logs of trtexec" in str(run_import("logs", "--nets", "nets").exception)
     alone = run_import("logs/c.log", "--nets", "nets")

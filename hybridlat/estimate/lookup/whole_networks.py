@@ -163,7 +163,8 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
         return None
     day = chosen[-1].measured_at[:10]
     when = f"last on {day}" if day and len(chosen) > 1 else day
-    source = chosen[-1].labels.get("source", "" if chosen[-1].visits else "an imported table")
+    kind = "log" if "trtexec" in chosen[-1].protocol else "table"
+    source = chosen[-1].labels.get("source", "" if chosen[-1].visits else f"an imported {kind}")
     when = when or (f"from {source}" if source else "without a date")
     noise = min(max(known.spread_share, LEAST_NOISE_SHARE), _MOST_NOISE_SHARE)
     basis = ", ".join((count_text(len(chosen), "run"), when, *filter(None, usual)))
