@@ -54,7 +54,12 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     compiled = target.engine == "torch-compile"
     passes = (TURNS, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
     generated = GENERATED if compiled or _is_cpu(target) else ()
-    plain = in_floats(network).then((*passes, *generated))
+    # Eagerly a module runs what no output needs, too: that is given out meanwhile.
+    needed = network.order_before(network.ends) if not compiled else range(len(network.nodes))
+    idle = {*range(len(network.nodes))}.difference(needed)
+    spare = {out for i in idle for out in network.nodes[i].outputs}.difference(network.outputs)
+    whole = replace(network, outputs=(*network.outputs, *sorted(spare))) if spare else network
+    plain = in_floats(whole).then((*passes, *generated))
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
     free = Eliminate(rules.VIEW, "the same bytes", lambda _, view: view.positions[0] not in copying)
@@ -64,7 +69,9 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         nodes = list(module.network.nodes)
         for i in in_channels_last:
             nodes[i] = nodes[i].with_attributes(memory_format="channels_last")
-        module = module._replace(network=replace(module.network, nodes=tuple(nodes)))
+        outputs = tuple([name for name in module.network.outputs if name not in spare])
+        net = replace(module.network, nodes=tuple(nodes), outputs=outputs)
+        module = module._replace(network=net)
     groups = apply(module.network, table, target.version)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)

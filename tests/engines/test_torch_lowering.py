@@ -107,6 +107,9 @@ KERNELS = {
         "p = GlobalAveragePool(x) f = Flatten(p) y = Gemm(f, head)",
         ["GlobalAveragePool", "Gemm"], None,
     ),
+    "what no output needs runs eagerly": (
+        "d = Relu(x) e = Flatten(d) y = Sigmoid(x)", ["Sigmoid", "Relu"], ["Sigmoid"],
+    ),
     "a reduction takes what nothing else reads": (
         "r = Relu(x) y = GlobalAveragePool(r)",
         ["Relu", "GlobalAveragePool"], ["Relu+GlobalAveragePool"],
