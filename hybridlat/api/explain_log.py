@@ -26,7 +26,7 @@ from hybridlat.onnx_io import Shapes
 from hybridlat.schema.names import MODES, engine_text
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.cells import Refusal, target_of
-from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs
+from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, with_builds
 from hybridlat.store.importers.trtexec_options import text_of
 
 _BOUND, _SAME_CLOCK = 0.8, 1.05
@@ -145,9 +145,10 @@ def modes_of(target: Target) -> list[Target]:
 
 
 def read_run(file: Path, own: Target) -> Run:
-    """The run that a log holds; InputError where it holds none or several, or states no latency."""
+    """The run that a log holds beside its build; InputError for none, several, or no latency."""
     try:
-        log, *others = read_runs(text_of(file))
+        runs = with_builds([(file, run, None) for run in read_runs(text_of(file))])
+        (_, log, _), *others = runs
         why = log.objection.reason if log.objection else "no median of GPU Compute Time"
         if others or log.median_us is None:
             why = f"{1 + len(others)} runs" if others else why

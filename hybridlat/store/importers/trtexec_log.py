@@ -78,7 +78,7 @@ def read_logs(
         for log in logs:
             beside = file.parent / log.times
             runs.append((file, log, beside if beside in exports else only_one.get(log.times)))
-    runs = _with_builds(runs)
+    runs = with_builds(runs)
     owners = Counter(times for _, _, times in runs)  # how many runs name each file of times
     runs = [(file, log, times if owners[times] == 1 else None) for file, log, times in runs]
     for export in [export for export in exports if owners[export] != 1]:
@@ -102,7 +102,7 @@ def read_logs(
     return read
 
 
-def _with_builds(runs: Sequence[_Run]) -> list[_Run]:
+def with_builds(runs: Sequence[_Run]) -> list[_Run]:
     """The runs, those of a loaded engine as it was built; what only built one of them is none.
 
     The build is the last above the run, or the only one of all other files.
