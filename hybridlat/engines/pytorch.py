@@ -54,11 +54,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     compiled = target.engine == "torch-compile"
     passes = (TURNS, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
     generated = GENERATED if compiled or _is_cpu(target) else ()
-    # Eagerly a module runs what no output needs, too: that is given out meanwhile.
-    needed = network.order_before(network.ends) if not compiled else range(len(network.nodes))
-    idle = {*range(len(network.nodes))}.difference(needed)
-    spare = {out for i in idle for out in network.nodes[i].outputs}.difference(network.outputs)
-    whole = replace(network, outputs=(*network.outputs, *sorted(spare))) if spare else network
+    whole = network if compiled else _idle_as_outputs(network)
     plain = in_floats(whole).then((*passes, *generated))
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
@@ -69,6 +65,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         nodes = list(module.network.nodes)
         for i in in_channels_last:
             nodes[i] = nodes[i].with_attributes(memory_format="channels_last")
+        spare = {*whole.outputs}.difference(network.outputs)
         outputs = tuple([name for name in module.network.outputs if name not in spare])
         net = replace(module.network, nodes=tuple(nodes), outputs=outputs)
         module = module._replace(network=net)
@@ -77,6 +74,14 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
     return traced(lowered, module.origins, network)
+
+
+def _idle_as_outputs(network: Network) -> Network:
+    """The network with results that no output needs as outputs: eagerly a module runs all of it."""
+    needed = {*network.order_before(network.ends)}
+    idle = [node for i, node in enumerate(network.nodes) if i not in needed]
+    spare = tuple([out for node in idle for out in node.outputs if out])
+    return replace(network, outputs=(*network.outputs, *spare)) if spare else network
 
 
 def identity(target: Target) -> str:
