@@ -50,6 +50,12 @@ def test_the_budget_decides_and_a_summary_is_left(folder: Path, budget: str, cod
     assert (folder / "latency.html").exists()
 
 
+def test_a_file_that_is_missing_ends_with_its_own_code(folder: Path) -> None:
+    done = run_step("Predict", folder, network="no.onnx", target=L4)
+    assert done.returncode == 2 and "no.onnx" in done.stderr
+    assert "latency.md" not in done.stderr
+
+
 def test_the_base_branch_is_compared_with(folder: Path) -> None:
     def git(*words: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
