@@ -188,6 +188,10 @@ _NAMED: Mapping[str, Declared] = {
     "csv": option(
         "--csv", group=OUTPUT, type=_OUTPUT,
         help="Also write its rows as CSV; - for standard output.", **_FILE),
+    "junit": option(
+        "--junit", group=OUTPUT, type=_OUTPUT,
+        help="Also write JUnit's XML: over --max-latency is a failure, not sure enough is skipped.",
+        **_FILE),
     "every_cell": option(
         "--all", "every_cell", group=OUTPUT,
         help="Show every cell, how to check it, every operator that is not run; predict: memory.",

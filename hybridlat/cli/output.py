@@ -73,9 +73,9 @@ class Run:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
-        printed = [values.get("markdown"), values.get("csv")].count("-")
+        printed = [values.get(name) for name in ("markdown", "csv", "junit")].count("-")
         if printed + bool(values.get("as_json")) > 1:
-            raise click.UsageError("Of --json, --markdown - and --csv - only one can be printed.")
+            raise click.UsageError("Of --json and the files named - only one can be printed.")
         self.prints_document = printed or values.get("as_json")
         """Whether standard output is for a program, and not for people."""
 
@@ -123,9 +123,9 @@ class Run:
             else:
                 console().print(one)
 
-    def write_tables(self, csv: Callable[[], str] = str, markdown: Callable[[], str] = str) -> None:
-        """Write the CSV and the Markdown to their files; ``-`` is standard output."""
-        for name, text in (("markdown", markdown), ("csv", csv)):
+    def write_tables(self, **texts: Callable[[], str]) -> None:
+        """Write each text to the file of its option (``csv``); ``-`` is standard output."""
+        for name, text in texts.items():
             file = self._values.get(name)
             if file == "-":
                 click.echo(text(), nl=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import click
 
@@ -26,17 +27,18 @@ from hybridlat.report.prediction_table import Answer, Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import budget_text, percent_text, verdict_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.shown import part_text
+from hybridlat.schema.shown import part_text, visible
 from hybridlat.schema.structure import EstimateWarning
 
 MOST_DOUBTS = 3  # of a kind that are printed
 MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
 WIDE = ("rough", "order of magnitude")
+_RESULTS = {"failure": "failures", "error": "errors", "skipped": "skipped"}  # JUnit's names
 
 
 @command(
     "networks targets device threads store batches shape tolerance confidence measure",
-    "known max_latency jobs json html markdown csv every_cell",
+    "known max_latency jobs json html markdown csv junit every_cell",
 )
 def predict(run: Run) -> int:
     """Predict the latency of networks, and where the time goes.
@@ -84,7 +86,7 @@ def predict(run: Run) -> int:
                 if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
                     echo(hint)
         except KeyboardInterrupt:
-            run.write_tables(table.csv, table.markdown)  # hours may be in them
+            _write_tables(run, table)  # hours may be in them
             raise
         except HybridlatError as error:
             if len(each_target) == 1:
@@ -100,8 +102,36 @@ def predict(run: Run) -> int:
         objects = table.to_json()
         print_json(objects[0] if table.size == 1 else objects)
     run.write_page(estimates)
-    run.write_tables(table.csv, table.markdown)
+    _write_tables(run, table)
     return _exit_code(table, shown=shows_cells and not quiet)
+
+
+def _write_tables(run: Run, table: PredictionTable) -> None:
+    run.write_tables(markdown=table.markdown, csv=table.csv, junit=lambda: _junit(table))
+
+
+def _junit(table: PredictionTable) -> str:
+    """JUnit's XML: a case for each answer, without a time, which would be the test's own."""
+    cases = []
+    for place, answer in table.rows():
+        result, sentence = "error", str(answer)
+        if isinstance(answer, Estimate):
+            code, doubt = doubt_of(answer)
+            result = {OVER: "failure", UNTRUSTED: "skipped"}.get(code, "system-out")
+            sentence = doubt or budget_text(answer) or verdict_text(answer)
+        batch = table.batches[place[1]]
+        name = table.networks[place[0]] + (f" at batch {batch}" if batch else "")
+        case = ElementTree.Element("testcase", classname=table.target(place), name=visible(name))
+        of = {"message": visible(sentence)} if result in _RESULTS else {}
+        ElementTree.SubElement(case, result, of).text = visible(sentence)
+        cases.append(case)
+    tags = [case[0].tag for case in cases]
+    counts = {plural: str(tags.count(result)) for result, plural in _RESULTS.items()}
+    counts |= {"name": "hybridlat", "tests": str(len(cases))}
+    suite = ElementTree.Element("testsuite", counts)
+    suite.extend(cases)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, "unicode", xml_declaration=True) + "\n"
 
 
 def _keep(run: Run, table: PredictionTable, place: Place, answer: Answer) -> Answer:

@@ -63,7 +63,7 @@ def recommend(run: Run) -> int:
         if note := order_note(shown):
             out.print(note)
     run.write_page(shown, choice=choice_table(shown, wide=True))
-    run.write_tables(lambda: csv_of(map(record_of, estimates)))
+    run.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
     if over and not within and not unsure:
         return OVER
     return UNTRUSTED if unsure and not within else 0
@@ -136,6 +136,6 @@ def sweep(run: Run) -> int:
     if curve.refused:
         aside(curve.left_out)
     run.write_page(estimates, sweep=curve)
-    run.write_tables(curve.to_csv)
+    run.write_tables(csv=curve.to_csv)
     doubtful = curve.refused or not all(estimate.trusted for estimate in estimates)
     return UNTRUSTED if doubtful else 0

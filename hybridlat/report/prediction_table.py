@@ -63,7 +63,7 @@ class PredictionTable:
 
     def print(self, console: Console) -> None:
         """One row for each network, batch and target; what is doubtful carries a question mark."""
-        targets = {self._target(place) for place in self.answers}
+        targets = {self.target(place) for place in self.answers}
         if len(targets) == 1:
             console.print(Text(f"on {min(targets)}", "bold"))
         self._brief(len(targets) == 1).print(console)
@@ -91,12 +91,12 @@ class PredictionTable:
         return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in self.rows()]
 
     def _failed(self, place: Place) -> dict[str, object]:
-        of = {"network": self.networks[place[0]], "target": self._target(place)}
+        of = {"network": self.networks[place[0]], "target": self.target(place)}
         error = str(self.answers[place])
         return {**of, "batch": self.batches[place[1]], "latency_us": None, "error": error}
 
-    def _target(self, place: Place) -> str:
-        """Its own: that of a file of another precision differs; errors have that of the column."""
+    def target(self, place: Place) -> str:
+        """An answer's own: a file of another precision differs; errors have the column's."""
         answer = self.answers[place]
         if isinstance(answer, Estimate):
             return answer.target
@@ -109,7 +109,7 @@ class PredictionTable:
         for place, answer in self.rows():
             batch = getattr(answer, "batch", self.batches[place[1]])
             shown = NOTHING if batch is None else f"{batch:,}"
-            rows.append([self.networks[place[0]], shown, self._target(place), *_figures(answer)])
+            rows.append([self.networks[place[0]], shown, self.target(place), *_figures(answer)])
         return Table(_COLUMNS, rows)
 
     def _brief(self, alone: bool) -> Table:

@@ -47,7 +47,7 @@ def test_the_budget_decides_and_a_summary_is_left(folder: Path, budget: str, cod
     done = run_step("Predict", folder, network="resnet18", target=L4, max_latency=budget)
     assert done.returncode == code, done.stderr
     assert "| resnet18 |" in (folder / "summary.md").read_text()
-    assert (folder / "latency.html").exists()
+    assert (folder / "latency.html").exists() and (folder / "latency.xml").exists()
 
 
 def test_a_file_that_is_missing_ends_with_its_own_code(folder: Path) -> None:

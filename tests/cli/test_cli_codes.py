@@ -119,6 +119,10 @@ AGREED: dict[str, tuple[str, list[Any]]] = {
     "batches_json": ("predict a.onnx b.onnx --batch 1,2 --json", [ONE, BAD, BOTH, BAD]),
     "targets": (f"predict a.onnx bad.onnx {TARGETS}", [residual(), BAD, OTHER, BAD]),
     "targets_csv": (f"predict a.onnx bad.onnx {TARGETS} --csv -", [residual(), BAD, OTHER, BAD]),
+    "junit": (
+        f"predict a.onnx b.onnx bad.onnx {TARGETS} --max-latency 7ms --junit -",
+        [residual(), untrusted(), BAD, OTHER, replace(OTHER, latency_us=2.0), BAD],
+    ),
     "compared": ("compare a.onnx b.onnx", [residual(), untrusted()]),
     "compared_json": ("compare a.onnx b.onnx --json", [residual(), untrusted()]),
 }
