@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 PARTITION_FORMAT = 7
+_RECURRENT = ("LSTM", "GRU", "RNN")
 MAX_REMEMBERED = 2048  # partitions, in memory
 KEPT_TOGETHER = 32
 """Candidates of a search that one transaction keeps: each alone would cost a server's commit."""
@@ -188,11 +189,18 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
 
 
 def _batch(network: Network) -> int:
-    """The first size of the first input; where that is one image, of what is convolved first."""
+    """The first size of the first input; where that is one image, of what is convolved first.
+
+    Where a recurrent layer has the first size as its steps, the batch is the second.
+    """
     shape, *others = [network.types[name].shape for name in network.inputs] or [()]
     tables = [one for one in others if len(one) == 2 == len(shape)]
     if any(one[0] != 1 and shape[0] not in one for one in tables):
         return 1  # rows of several tables, as a graph's nodes and edges
+    layers = [node for node in network.nodes if node.op in _RECURRENT]
+    steps = network.types.get(layers[0].inputs[0]) if layers else None
+    if len(shape) > 1 and steps is not None and steps.shape[:2] == shape[:2]:
+        return shape[0 if layers[0].attribute("layout") else 1]
     if len(shape) == 3:
         read = [node.inputs[0] for node in network.nodes if node.op == "Conv"]
         shapes = (network.types[name].shape for name in read if name in network.types)

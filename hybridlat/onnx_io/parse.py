@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from hybridlat.onnx_io.values import NARROW, Value, data_type, dense, dtype_name
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
+_RECURRENT = ("LSTM", "GRU", "RNN")
 _WEIGHTED = LEARNED.difference(("MatMul", "Einsum"))  # what these read may be data
 
 
@@ -58,7 +59,7 @@ class Parsed:
         """The frame with every size bound; NetworkError says what is wrong or missing."""
         # What operators read as weights has no batch.
         weights = {n for node in self.nodes if node.op in _WEIGHTED for n in node.inputs[1:]}
-        return bound(self.frame, self.fed, batch, shapes, weights)
+        return bound(self.frame, self.fed, batch, shapes, weights, _stepped(self.nodes))
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
@@ -105,6 +106,16 @@ class Parsed:
     @cached_property
     def structure(self) -> bytes:
         return structure_digest(self.frame, self.tensors, self.nodes, self.constant_nodes)
+
+
+def _stepped(nodes: Sequence[FileNode]) -> set[str]:
+    """What begins with the steps of a recurrent layer: what it reads, or looks up in a table."""
+    layers = [n for n in nodes if n.op in _RECURRENT and n.inputs]
+    tables = [n for n in nodes if n.op == "Gather" and n.inputs[1:]] if layers else []
+    looked_up = {n.outputs[0]: n.inputs[1] for n in tables}
+    batch_first = [any(a.name == "layout" and a.i for a in n.proto().attribute) for n in layers]
+    by_steps = [n.inputs[0] for n, first in zip(layers, batch_first, strict=True) if not first]
+    return {looked_up.get(name, name) for name in by_steps}
 
 
 class NotOnnx(NetworkError):

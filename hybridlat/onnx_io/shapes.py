@@ -17,6 +17,7 @@ from hybridlat.onnx_io.nodes import domain_of, reads
 from hybridlat.onnx_io.values import NUMPY_NAMES, Known, Value, data_type, dtype_name, type_of
 
 _OPEN = (None, 0, -1)
+_BATCH = re.compile("bs|batch([ _-]?size)?", re.IGNORECASE)
 Opsets = tuple[tuple[str, int], ...]
 
 
@@ -41,14 +42,16 @@ def bound(
     batch: int | None,
     shapes: Shapes,
     weights: Container[str],
+    stepped: Container[str] = (),
 ) -> Frame:
     """The frame of a model with every size of its inputs (``infos``) bound.
 
-    A symbolic first size that nothing binds is 1. A size that has a name is the same wherever that
-    stands. ``batch`` is that of the inputs whose first size is open; where none is, of those that
-    have the first size of the data, the first input of the highest rank. ``weights`` keep what the
-    file says. NetworkError for a name that no input has, for what stays open, and for a batch that
-    shapes contradict.
+    The batch is an input's first size, unless another is called one, or the first are steps
+    (``stepped``); where it is open and nothing binds it, it is 1. A size that has a name is the
+    same wherever that stands. ``batch`` is that of the inputs where it is open; where it is in
+    none, of those that have that of the data, the first input of the highest rank. ``weights`` keep
+    what the file says. NetworkError for a name that no input has, for what stays open, and for a
+    batch that shapes contradict.
     """
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     if unknown := sorted(shapes.keys() - {info.name for info in infos}):
@@ -56,22 +59,25 @@ def bound(
         raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
     symbols = _symbols(infos, shapes)
     written = {info.name: written_sizes(info) for info in infos}
+    axes = {info.name: _batch_axis(info, info.name in stepped) for info in infos}
     data = {n: sizes for n, sizes in written.items() if sizes and n not in weights}
-    fixed = data[max(data, key=lambda name: len(data[name]))][0] if data else None
-    firsts = {sizes[0] for sizes in data.values()}
-    batched = _OPEN if firsts.intersection(_OPEN) else (fixed,)
-    takes = [n for n, sizes in data.items() if sizes[0] in batched]
-    named = {size for info in infos if info.name in takes for size in _names(info)[:1] if size}
-    names = dict.fromkeys(named, 1 if batch is None else batch) | symbols
+    batches = {name: sizes[axes[name]] for name, sizes in data.items()}
+    fixed = batches[max(data, key=lambda name: len(data[name]))] if data else None
+    batched = _OPEN if set(_OPEN).intersection(batches.values()) else (fixed,)
+    takes = [name for name, size in batches.items() if size in batched]
+    each = {info.name: _names(info)[axes[info.name]] for info in infos if info.name in takes}
+    named = dict.fromkeys(filter(None, each.values()), 1 if batch is None else batch) | symbols
     types = {}
     for info in infos:
-        is_free = info.name in takes and not symbols.keys() & _names(info)[:1]
-        sizes, own = written_sizes(info, names), batch if is_free else None
-        types[info.name] = _input_type(info, sizes, own, shapes.get(info.name))
+        is_free = info.name in takes and each[info.name] not in symbols
+        sizes, own = written_sizes(info, named), batch if is_free else None
+        types[info.name] = _input_type(info, sizes, axes[info.name], own, shapes.get(info.name))
     main = max(takes, key=lambda name: len(data[name]), default="")
-    if batch is not None and main and (shape := types[main].shape)[0] != batch:
-        whole, others = ("x".join(map(str, sizes)) for sizes in (shape, shape[1:]))
-        fix = f"leave one of them out, or write --shape {main}:Nx{others} (-1 in Python)"
+    axis = axes.get(main, 0)
+    if batch is not None and main and (shape := types[main].shape)[axis] != batch:
+        free = (*shape[:axis], "N", *shape[axis + 1 :])
+        whole, others = ("x".join(map(str, sizes)) for sizes in (shape, free))
+        fix = f"leave one of them out, or write --shape {main}:{others} (-1 in Python)"
         raise NetworkError(f"the batch {batch} contradicts the shape {whole} of {main!r}: {fix}")
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = _symbols(infos, {name: type_.shape for name, type_ in types.items()})
@@ -89,9 +95,22 @@ def _names(info: ValueInfoProto) -> list[str]:
     return [dim.dim_param for dim in info.type.tensor_type.shape.dim]
 
 
+def _batch_axis(info: ValueInfoProto, is_stepped: bool) -> int:
+    """Where an input has its batch: where a size is called that, behind the steps, or first."""
+    names = _names(info)
+    called = [axis for axis, name in enumerate(names) if _BATCH.fullmatch(name)]
+    return called[0] if called else int(is_stepped and len(names) > 1)
+
+
 def _input_type(
-    info: ValueInfoProto, written: Sequence[int | None], batch: int | None, shape: Sizes | None
+    info: ValueInfoProto,
+    written: Sequence[int | None],
+    axis: int,
+    batch: int | None,
+    shape: Sizes | None,
 ) -> TensorType:
+    """The type of an input, its size at ``axis`` that of the batch where nothing else binds it."""
+
     def refused(wrong: str, known: Sequence[int | None]) -> NetworkError:
         return NetworkError(f"{wrong}: {_request(info.name, known)}")
 
@@ -105,8 +124,8 @@ def _input_type(
         wrong = f"{name} is of rank {len(dims)}, but the shape for it of rank {len(shape)}"
         raise refused(wrong, written)
     sizes = list(written if shape is None else shape)
-    if sizes and ((batch is not None and shape is None) or sizes[0] in _OPEN):
-        sizes[0] = 1 if batch is None else batch
+    if sizes and ((batch is not None and shape is None) or sizes[axis] in _OPEN):
+        sizes[axis] = 1 if batch is None else batch
     if None in sizes:
         named = [dim.dim_param or "?" for dim in dims]
         example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))

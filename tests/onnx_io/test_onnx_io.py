@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from hybridlat import predict
 from hybridlat.board.plan import make_files
 from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.errors import MeasurementError, NetworkError
@@ -59,6 +61,30 @@ def test_a_batch_that_has_a_name_is_the_same_behind_other_axes(
     network = read_network(made, batch=batch, shapes=shapes)
     size = 3 if batch or shapes else 1
     assert [network.types[name].shape for name in "xh"] == [(size, 5, 8), (2, size, 8)]
+
+
+@pytest.mark.parametrize("sizes", ["10,1", "10,batch", "T,batch", "T,k"])
+@pytest.mark.parametrize("name", ["x", "words"])
+def test_a_batch_stands_behind_the_steps_of_a_recurrent_layer(
+    name: str, sizes: str, tmp_path: Path
+) -> None:
+    source, first = f"float[{sizes},8] x", ""
+    if name == "words":
+        source, first = f"int64[{sizes}] words", "x = Gather(table, words)"
+    made: onnx.ModelProto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g ({source}) => (y)
+        <float[1,64,8] w, float[1,64,16] r, float[99,8] table> {{
+            {first} y = LSTM<hidden_size=16>(x, w, r) }}"""
+    )
+    for weight, shape in {"w": (1, 64, 8), "r": (1, 64, 16), "table": (99, 8)}.items():
+        values = np.zeros(shape, np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(values, weight))
+    shapes = {name: (10, -1, *[8] * (name == "x"))} if "T" in sizes else {}
+    how: Any = {"batch": 3, "shapes": shapes, "measure": "never", "store": f"{tmp_path}/s.db"}
+    assert read_network(made, 3, shapes).types["x"].shape == (10, 3, 8)
+    assert predict(made, "l4/tensorrt-10.3/fp16", **how).batch == 3
+    with pytest.raises(NetworkError, match=r"batch 4 contradicts .* write --shape \w+:10xN"):
+        read_network(made, batch=4, shapes={name: (10, 3, *[8] * (name == "x"))})
 
 
 def test_weights_made_by_constant_of_shape_are_weights() -> None:
