@@ -107,6 +107,10 @@ def _why(parsed: Parsed, frame: Frame, rebinding: Rebinding | None, error: Misfi
     if is_free := own == frame:
         own = _own(parsed, frame, traced=1)
     changed = [name for name, type_ in own.inputs.items() if type_ != frame.inputs[name]]
+    batches = sorted({frame.inputs[name].shape[0] for name in changed})
+    if is_free and len(batches) > 1:
+        shown = " and ".join(map(str, batches))
+        return f"the inputs have the batches {shown}, which do not fit together: give them one"
     with contextlib.suppress(NetworkError):
         if changed and _network(parsed, "", own, None):
             where = re.search(r"\w+ '[^']*'", str(error))

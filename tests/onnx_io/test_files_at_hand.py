@@ -185,6 +185,12 @@ def test_a_batch_that_a_shape_contradicts_is_refused(text: str, shapes: dict[str
         assert shapes_of(read_network(model(text), batch=8, shapes=whole))[0][0] == 8
 
 
+def test_inputs_of_two_batches_are_named() -> None:
+    free = PAIR.replace("1,3,8,8] x", "N,3,8,8] x").replace("1,3,8,8] z", "M,3,8,8] z")
+    with pytest.raises(NetworkError, match="have the batches 2 and 4, which do not fit together"):
+        read_network(model(free), shapes={"x": (2, 3, 8, 8), "z": (4, 3, 8, 8)})
+
+
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
 @pytest.mark.parametrize(("batch", "size"), [("1", 1), ("N", 2)])
 def test_foreign_operators_state_their_results(domain: str, op: str, batch: str, size: int) -> None:
