@@ -106,9 +106,12 @@ def module_paths(model: ModelProto) -> tuple[str, ...]:
 
 
 def _from_name(name: str) -> str:
-    """``stages.0.blocks.1`` of ``/stages/stages.0/blocks/blocks.1/Add``."""
+    """``stages.0.blocks.1`` of ``/stages/stages.0/blocks/blocks.1/Add``.
+
+    TFLite names a fused operator by all of its own, the result's first, with semicolons.
+    """
     modules: list[str] = []
-    for part in name.strip("/").split("/")[:-1]:
+    for part in name.partition(";")[0].strip("/").split("/")[:-1]:
         if modules and part.startswith(f"{modules[-1]}."):
             modules[-1] = part
         elif part:

@@ -117,8 +117,9 @@ def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
     entry = nodes[0].metadata_props.add()
     entry.key, entry.value = "pkg.torch.onnx.name_scopes", "['', 'stem', 'stem.act', 'relu_1']"
     nodes[3].name = "/stages/stages.1/blocks/blocks.0/act/Relu"
+    nodes[2].name = "net/act/Relu6;net/block_pad/Pad;net/block/Conv2D__27"  # TFLite's
     file = onnx_io.load(made)
-    assert file.facts.module_paths == ("stem.act", "head_conv", "", "stages.1.blocks.0.act")
+    assert file.facts.module_paths == ("stem.act", "head_conv", "net.act", "stages.1.blocks.0.act")
     for body, path in (  # weights that are made lend their names
         ("layer1_w_0 = ConstantOfShape(size)  y = Conv(x, layer1_w_0)", "layer1"),
         ("w = Transpose(head_conv_weight)  y = Conv(x, w)", "head_conv"),
