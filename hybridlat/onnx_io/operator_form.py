@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import onnx
 
 from hybridlat.graph.network import AttributeValue, Node
@@ -22,6 +26,7 @@ _DROPPED = dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), named("kernel_s
 _DROPPED |= {"Dropout": named("seed"), "Cast": named("saturate round_mode")}
 _DROPPED["BatchNormalization"] = named("epsilon momentum spatial")
 """What shapes say as well, and what no engine's time hangs on."""
+_SMALL, _CUT_OFF = 64, 1e-5  # a denominator; the share of a number behind its fifth digit
 
 
 def local_form(node: Node) -> Node:
@@ -31,7 +36,8 @@ def local_form(node: Node) -> Node:
     """
     dropped, inputs = _DROPPED.get(node.op, ()), node.inputs
     kept = [(name, value) for name, value in node.attributes if name not in dropped]
-    attributes = tuple([pair for pair in kept if not _says_nothing(node.op, *pair)])
+    telling = [pair for pair in kept if not _says_nothing(node.op, *pair)]
+    attributes = tuple([(n, _rounded(v) if isinstance(v, float) else v) for n, v in telling])
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
     is_own = not node.domain
@@ -43,6 +49,15 @@ def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
     if isinstance(value, tuple):
         return name in _USUAL and set(value) <= {_USUAL[name]}
     return op in _OF_WINDOWS and _WINDOWS.get(name) == value
+
+
+@functools.cache
+def _rounded(value: float) -> float:
+    """A number that is a ratio of small ones but for what an exporter cut off: 0.1666667 is 1/6."""
+    if not abs(value) < _SMALL:  # infinite, or no number at all
+        return value
+    ratio = float(np.float32(Fraction(value).limit_denominator(_SMALL)))
+    return ratio if math.isclose(value, ratio, rel_tol=_CUT_OFF) else value
 
 
 _MEANINGS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (1, 13))

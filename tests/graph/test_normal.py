@@ -45,6 +45,10 @@ FILES = {
         (23, "a = Cast<to=1>(x)  y = Relu(a)"),
     ],
     "a slope": [(17, "y = PRelu(x, whole)"), (17, "y = PRelu(x, wide)")],
+    "a sixth, cut off": [
+        (17, f"y = HardSigmoid<alpha={sixth}>(x)")
+        for sixth in ("0.16666667", "0.1666667", "0.166667")
+    ],
     "bounds": [(9, "y = Clip<min=0.0, max=6.0>(x)"), (13, "y = Clip(x, zero, six)")],
     "an axis from behind": [
         (17, "y = Softmax<axis=-1>(x)"), (17, "y = Softmax<axis=3>(x)"),
