@@ -317,6 +317,27 @@ def test_a_run_of_an_engine_is_as_the_engine_was_built(
     assert all(row.names[0] == "/nets/net_a" for row in read.rows)
 
 
+def test_the_command_is_that_of_the_run_and_not_of_a_line_above() -> None:
+    above = "./trtexec --onnx=a.onnx --fp16 --optShapes=input:8x3x32x48 --saveEngine=a.plan\n"
+    text = above + re.sub(".*RUNNING.*\n", "", LOG_8)
+    log = read_log(f"{text}&&&& PASSED TensorRT.trtexec [TensorRT v8401] # trtexec --loadEngine=b")
+    assert log.options["loadEngine"] == "b" and "fp16" not in log.options
+    assert read_log(text).options["saveEngine"] == "a.plan"  # as the log is cut off
+
+
+@pytest.mark.parametrize(("opt", "outcome"), [("1", 1230), ("8", "built for other sizes")])
+def test_an_engine_runs_at_one_where_no_sizes_are_stated(
+    tmp_path: Path, opt: str, outcome: object
+) -> None:
+    cut = re.sub(".*binding.*\n", "", USED.replace(" --shapes=input:8x3x32x48", ""))
+    words = DYNAMIC.replace("input:8x", f"input:{opt}x") + " --maxShapes=input:8x3x32x48"
+    (tmp_path / "a.log").write_text(build(words) + cut)
+    read = read_logs([tmp_path])
+    reasons = [refusal.reason.removeprefix("the engine is ") for refusal in read.refused]
+    assert [*(row.latency_us for row in read.rows), *reasons] == [outcome]
+    assert all(row.batch is None and not row.shapes for row in read.rows)  # the file's own: 1
+
+
 def test_an_engine_of_any_name_is_that_of_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(build("--int8", "model.plan") + build("--fp16", "y.plan"))
     (tmp_path / "b.log").write_text(USED.replace("x.plan", "model.plan"))

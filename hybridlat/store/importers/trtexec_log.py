@@ -171,6 +171,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     text, below = (text[: last.end()], text[last.end() :]) if last else (text, "")
     command = PRINTED["command"].search(text)
     words = command[0] if command else ""
+    if last and " --" in last[0] and "&&&&" not in words:  # a line above may be another command's
+        words = last[0]
     options = trtexec_options.of_run(words, text)
     is_rtx = PRINTED["rtx"].search(words) is not None
     tag = PRINTED["tag"].search(text)

@@ -188,8 +188,12 @@ def precision_of(options: Mapping[str, str], is_typed: bool) -> str:
 def of_engine(
     build: Mapping[str, str], run: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, str]:
-    """The options that built an engine, and those of a run that loads it with these ``shapes``."""
+    """The options that built an engine, and those of a run that loads it with these ``shapes``.
+
+    Where no sizes are given or printed, trtexec runs it at 1 in each that is free.
+    """
     bound = ",".join(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
+    bound = bound or build.get("minShapes", "")
     options = {"optShapes": build["shapes"]} if "shapes" in build else {}
     options |= {name: value for name, value in build.items() if not _OF_RUN.fullmatch(name)}
     options |= {name: value for name, value in run.items() if _OF_RUN.fullmatch(name)}
