@@ -242,8 +242,8 @@ _NAMED: Mapping[str, Declared] = {
         "--fps", group=SURE, type=click.FloatRange(0, min_open=True), metavar="N",
         help="The budget in images a second (batch over latency)."),
     "measured": option(
-        "--measured", group=INPUT, type=MEASURED, metavar="10ms|FILE.log", required=True,
-        help="The latency that was measured, of one batch, or trtexec's log."),
+        "--measured", group=INPUT, type=MEASURED, metavar="10ms|30fps|FILE.log", required=True,
+        help="The latency that was measured, of one batch, images a second, or trtexec's log."),
     "layers": option(
         "--layers", group=INPUT, type=click.Path(), metavar="FILE.json",
         help="What trtexec --exportProfile wrote: its layers beside our cells."),

@@ -101,12 +101,13 @@ def _latency_us(text: str) -> float:
     return value
 
 
-def _measured(text: str) -> float | str:
+def _measured(text: str) -> float | str | tuple[str, float]:
     with suppress(OSError):  # of a name that no file can have
         if Path(text).is_file():
             return text
     try:
-        return _latency_us(text)
+        unit, value = _budget(text)
+        return value if unit == "max_latency_us" else (unit, value)
     except ValueError as error:
         raise ValueError(f"{error}, or name trtexec's log (there is no such file)") from None
 
@@ -164,7 +165,7 @@ MOMENT = Value("time", _moment)  # 2026-11-21 or 2026-11-21T14:30, in UTC unless
 SHARE = Value("share", _share)  # 5% or 0.05; a plain 5 lacks its sign
 DURATION = Value("duration", _duration_s)  # 90s, 10m, 1h30m, in seconds
 SECONDS = Value("duration", lambda text: _duration_s(text, plain=True))  # or a plain number
-MEASURED = Value("latency", _measured)  # 8ms, or the name of a file that is there
+MEASURED = Value("latency", _measured)  # 8ms or 30fps, or the name of a file that is there
 BUDGET = Value("budget", _budget)  # 8ms or 30fps: an argument of Estimate.against and its value
 KNOWN = Value("network=latency", _known)  # net.onnx@8=4.1ms: the path and the microseconds
 SHAPE = Value("name:shape", _shape)  # input:1x3x224x224

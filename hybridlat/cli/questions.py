@@ -87,7 +87,13 @@ def explain(run: Run) -> int:
     with run.opened(run.target, measure="never") as (predictor, progress):
         progress.at(f"explaining {run.network}", run.on_message)
         predictor.give(run.latencies, **sizes)
-        explanation = predictor.explain(run.network, run.measured, **sizes)
+        measured = run.measured
+        if isinstance(measured, tuple):  # images a second
+            _, fps = measured
+            measured = predictor.predict(run.network, **sizes).batch * 1e6 / fps
+            shown = f"{fps:g} fps are {latency_text(measured)} a batch"
+            aside(f"{shown}; frames of a whole program hold its own work too")
+        explanation = predictor.explain(run.network, measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
     if run.as_json:
         print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))

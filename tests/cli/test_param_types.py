@@ -25,6 +25,7 @@ from hybridlat.cli.param_types import (
     [
         (SHARE, "5%", 0.05), (SHARE, "0.05", 0.05), (SHARE, " 12 % ", 0.12),
         (MEASURED, "8ms", 8000.0), (MEASURED, " .5 S ", 5e5), (MEASURED, "800us", 800.0),
+        (MEASURED, "25 fps", ("fps", 25.0)),
         (MEASURED, "800µs", 800.0), (BUDGET, "8ms", ("max_latency_us", 8000.0)),
         (BUDGET, "29.97 FPS", ("fps", 29.97)),
         (DURATION, "90s", 90.0), (DURATION, "1h30m 5s", 5405.0), (DURATION, "10min", 600.0),

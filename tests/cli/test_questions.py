@@ -290,6 +290,8 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no layers"):
             read_layers("p.json")
     assert "p.json holds no" in call("explain", "none.onnx", *words[1:], code=2).err  # read first
+    asked = call("explain", *words[:3], "--batch", "4", "--measured", "2000fps", "--json")
+    assert json.loads(asked.out)["measured_us"] == 2000.0 and "2.00 ms a batch" in asked.err
     err = call("explain", *words[:3], "--measured", "none.log", code=2).err
     assert "'none.log' is not a latency" in err and "(there is no such file)" in err
 
