@@ -138,6 +138,10 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
         slow = refusal([row(target=Target("t4", "torch", "fp32"), labels={clock: "900"})], nets)
         words = f"the {whose}'s clock was locked below its own"
         assert (slow.reason, slow.value) == (words, "900 MHz")
+    on_t4 = Target("t4", "torch", "fp32")
+    limited = refusal([row(target=on_t4, labels={"power_limit": "60"})], nets)
+    assert (limited.reason, limited.value) == ("the GPU's power was limited", "60 of 70 W")
+    assert taken([row(target=on_t4, labels={"power_limit": "70"})], nets)[0].measurements
     relu("net-c_bs8", "N,8", nets)
     named = refusal([row("net-c_bs8")], nets)
     assert named.reason == "the network's name has another batch"

@@ -90,6 +90,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
     ("network,latency_ms,GPU clock (MHz)", "a,4,900 MHz", "", {"labels": {"clock": "900"}}),
     ("network,latency_ms,mem_clock_mhz", "a,4,405", "", {"labels": {"memory_clock": "405"}}),
+    ("network,latency_ms,Power Limit (W)", "a,4,150 W", "", {"labels": {"power_limit": "150"}}),
 ]
 
 
@@ -396,7 +397,7 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("epochs", "300"), ("streams", ""), ("image", "nvcr.io/nvidia/pytorch:23.10-py3")),
         *(("error", "0.2%"), ("error", "±0.02 ms"), ("time_per_batch", "3"), ("exit_code", "0")),
         *(("task", "prediction"), ("valid", "yes"), ("kind", "measured")),
-        *(("mean_latency_ms", "1.3"), ("power_limit", "7W"), ("p99, power_limit", "1.3,7W")),
+        *(("mean_latency_ms", "1.3"), ("power_draw", "7W"), ("p99, power_draw", "1.3,7W")),
         *(("layer", "all"), ("layers", "50"), ("scenario", "SingleStream"), ("warm-up", "10")),
         *(("pruned", "no"), ("width multiplier", "1.0"), ("throttling", "Not Active")),
         *(("stage", "inference"), ("kernel", "6.1.0-aws"), ("total_streams", "1"), ("api", "sync")),

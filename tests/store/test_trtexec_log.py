@@ -423,6 +423,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
     for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
         assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None
+    said = "Power limit for GPU 00000000:01:00.0 was set to 60.00 W from 70.00 W.\n"
+    runs = read_runs(f"nvidia-smi -pl 90\n{said}{LOG_8}nvidia-smi --power-limit=70\n{other}")
+    assert [run.labels["power_limit"] for run in runs] == ["60", "70"]
     (tmp_path / "a.log").write_text(LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5"))
     (refusal,) = read_logs([tmp_path]).refused
     assert refusal.reason == "the log holds several runs of one command"

@@ -22,7 +22,7 @@ from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")
 """Fields whose empty cells stand for others: cells that were merged are empty too."""
-CLOCKS = ("clock", "memory_clock")
+HELD = ("clock", "memory_clock", "power_limit")
 """Fields in MHz, of the GPU and of its memory as nvidia-smi counts it."""
 _BESIDE = (".onnx", ".data", ".toml")
 """How files end that stand beside tables and logs, and are none."""
@@ -189,9 +189,9 @@ class _Row:
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
         if onnx and network:
             labels["model"] = network
-        for clock in CLOCKS:
-            if mhz := re.sub("(?i) ?mhz$", "", self.text(clock)):
-                labels[clock] = f"{cells.positive(mhz, clock, table.roles.get(clock, {})):g}"
+        for held in HELD:
+            if text := re.sub("(?i) ?(mhz|w)$", "", self.text(held)):
+                labels[held] = f"{cells.positive(text, held, table.roles.get(held, {})):g}"
         kept = {name: self.cells[table.header.index(name)] for name in table.column_map.labels}
         labels |= {name: text for name, text in kept.items() if text}
         stated = {name: self.text(name) for name in ("copies", "suspect", "launch")}

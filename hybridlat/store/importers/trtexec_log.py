@@ -151,7 +151,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
     above = trtexec_options.above(text, starts)
-    for start, end, (mode, hindered, *mhz) in zip(
+    for start, end, (mode, hindered, watts, *mhz) in zip(
         starts, [*starts[1:], len(text)], above, strict=True
     ):
         log = replace(read_log(text[start:end], line), power_mode=mode)
@@ -160,7 +160,8 @@ def read_runs(text: str) -> list[TrtexecLog]:
         nameless = None if names else Refusal("the run names no network", log.line, fix)
         slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
         objection = log.objection or slowed or nameless
-        runs.append(replace(log, names=names, objection=objection))
+        labels = {**log.labels, **({"power_limit": f"{float(watts):g}"} if watts else {})}
+        runs.append(replace(log, names=names, labels=labels, objection=objection))
         line += text.count("\n", start, end)
     return runs
 

@@ -128,9 +128,10 @@ def check(options: Mapping[str, str], text: str, below: str = "") -> None:
 
 
 def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
-    """Power mode, what hinders it, locks of both clocks in MHz above each run; empty for none."""
+    """Power mode, hindrance, power limit, locks of clocks in MHz above each run; empty for none."""
     modes = _last("power_mode", text, starts)
-    others = (_last(name, text, starts) for name in ("hindered", "locked", "memory_locked"))
+    names = ("hindered", "power_limit", "locked", "memory_locked")
+    others = (_last(name, text, starts) for name in names)
     if all(not mode or mode.isdecimal() for mode in modes):  # below all runs it is theirs too
         modes = _last("power_mode", text, [len(text)]) * len(starts)
     return list(zip(modes, *others, strict=True))
