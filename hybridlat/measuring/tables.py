@@ -21,9 +21,8 @@ from hybridlat.schema.names import MODES, boards_of, device_name, near, user_fol
 from hybridlat.schema.target import TENSORRT, Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import ANY_NETWORK, HELD, NetworkRow, Refusal, Size
-from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, locked_below
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, held_below
 
-_LIMITED_SHARE = 0.95  # of the power on the data sheet: below it the GPU is held back
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
 
 
@@ -115,15 +114,11 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
-        device, (*mhz, watts) = row.target.device, [row.labels.get(name, "") for name in HELD]
-        is_held = watts or any(mhz)
-        if is_held and device in device_sheets.names() and device_sheets.is_gpu(row.target):
+        device, held = row.target.device, [row.labels.get(name, "") for name in HELD]
+        if any(held) and device in device_sheets.names() and device_sheets.is_gpu(row.target):
             sheet = device_sheets.load(device)
-            if refusal := locked_below(mhz, (sheet.clock_hz, sheet.memory_clock_hz)):
+            if refusal := held_below(held, (sheet.clock_hz, sheet.memory_clock_hz, sheet.power_w)):
                 raise refusal
-            if watts and float(watts) <= _LIMITED_SHARE * (sheet.power_w or 0.0):
-                value, fix = f"{watts} of {sheet.power_w:g} W", "take the limit off and run again"
-                raise Refusal("the GPU's power was limited", value, fix)
         lowered_as = timed_as(row.target)
         rules = _lowering_identity(lowered_as)
         if rules not in self._cells:

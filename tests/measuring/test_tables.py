@@ -136,11 +136,11 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     assert cpu.reason == "the engine runs on GPUs alone"
     for whose, clock in (("GPU", "clock"), ("memory", "memory_clock")):
         slow = refusal([row(target=Target("t4", "torch", "fp32"), labels={clock: "900"})], nets)
-        words = f"the {whose}'s clock was locked below its own"
+        words = f"the {whose}'s clock was held below its own"
         assert (slow.reason, slow.value) == (words, "900 MHz")
     on_t4 = Target("t4", "torch", "fp32")
     limited = refusal([row(target=on_t4, labels={"power_limit": "60"})], nets)
-    assert (limited.reason, limited.value) == ("the GPU's power was limited", "60 of 70 W")
+    assert (limited.reason, limited.value) == ("the GPU's power was held below its own", "60 W")
     assert taken([row(target=on_t4, labels={"power_limit": "70"})], nets)[0].measurements
     relu("net-c_bs8", "N,8", nets)
     named = refusal([row("net-c_bs8")], nets)

@@ -36,7 +36,9 @@ _TITLED = [
     for title, name in _TABLE["titles"].items()
 ]
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
-_LOCKED_SHARE = 0.95  # of the own clock: a lock above it steadies, and slows little
+_HELD_SHARE = 0.95  # of the own clock or power: a lock above it steadies, and slows little
+_CLOCKS = (("the GPU's clock", "MHz", 1e6), ("the memory's clock", "MHz", 1e6))
+_HELD = (*_CLOCKS, ("the GPU's power", "W", 1.0))
 _MOST_APART = 1.25  # the times may hold the warm-up, which the log's median leaves out
 _MOST_AT_ONCE = 1.5  # of the medians of all inferences to the time from first to last
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
@@ -153,17 +155,19 @@ def slowed(
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
         return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
-    return locked_below(locks_mhz, clocks_hz)
+    return held_below(locks_mhz, clocks_hz)
 
 
-def locked_below(locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]) -> Refusal | None:
-    """Why a run at these clocks of GPU and memory is no plain one; None without or near its own."""
-    for whose, lock_mhz, clock_hz in zip(("GPU", "memory"), locks_mhz, clocks_hz, strict=True):
-        most_hz = _LOCKED_SHARE * (clock_hz or math.inf)
-        if lock_mhz and (lock_mhz == "tdp" or float(lock_mhz) * 1e6 <= most_hz):
-            value = f"{lock_mhz} MHz".replace("tdp MHz", "tdp")  # the base clock
-            fix = "reset it (nvidia-smi -rgc, -rmc) and run again, or name a device of its own"
-            return Refusal(f"the {whose}'s clock was locked below its own", value, fix)
+def held_below(held: Sequence[str], own: Sequence[float | None]) -> Refusal | None:
+    """Why a run at these clocks and this power is no plain one; None without, or near its own.
+
+    ``held`` are the GPU's and the memory's clock in MHz, the power in W, ``own`` in Hz and W.
+    """
+    for (whose, unit, scale), text, most in zip(_HELD, held, own, strict=False):
+        if text and (text == "tdp" or float(text) * scale <= _HELD_SHARE * (most or math.inf)):
+            value = f"{text} {unit}".replace("tdp MHz", "tdp")  # the base clock
+            fix = "reset it (nvidia-smi -rgc, -rmc, -pl) and run again, or name a device of its own"
+            return Refusal(f"{whose} was held below its own", value, fix)
     return None
 
 
