@@ -14,11 +14,13 @@ from hybridlat.schema.target import PRECISIONS
 FACTS_FORMAT = 4
 """Goes up with every change of how a fact is written: caches of another format are not read."""
 MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
-# Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
-_FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
-_OWN_BIAS = re.compile(r"(.*[./])?bias$")
-# Dynamo's result of a call with several, such as a norm: no convolution has one of its own.
-_NORM_RESULT = re.compile(r"getitem(_\d+)?$")
+# Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo, which has
+# results of calls with several, such as a norm), and after it (TensorFlow's), the result or bias.
+_FOLDED = re.compile(
+    r"onnx::Conv(Transpose)?_\d+$|.*(\bweight_bias|_bias_fused_bn)$|getitem(_\d+)?$|"
+    r".*/(FusedBatchNorm|batchnorm/)"
+)
+_OWN = re.compile(r"(.*[./])?bias$|.*/BiasAdd\b")
 # onnxslim names the weight after the product that it folds, and keeps the operator's own name.
 _SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
 # onnxsim names weights anew that it changes, and leaves a norm that the exporter folded.
@@ -27,11 +29,10 @@ _CHANGED = re.compile(r"_v_\d+$")
 
 def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """``folded`` (from a norm) or ``own``, as names tell of a convolution's bias; else empty."""
-    bias, result = "".join(inputs[2:3]), "".join(outputs[:1])
-    result = name if simplified(inputs, outputs) == "scaled" else result
-    if _NORM_RESULT.match(result) or _FOLDED_BIAS.match(bias):
-        return "folded"
-    return "own" if _OWN_BIAS.match(bias) else ""
+    is_scaled = simplified(inputs, outputs) == "scaled"
+    names = "".join(inputs[2:3]), name if is_scaled else "".join(outputs[:1])
+    is_folded, is_own = (any(map(form.match, names)) for form in (_FOLDED, _OWN))
+    return "folded" if is_folded else "own" * is_own
 
 
 def simplified(inputs: Sequence[str], outputs: Sequence[str]) -> str:

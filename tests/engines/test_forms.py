@@ -385,9 +385,14 @@ def test_zeros_that_an_exporter_leaves_out_are_put_back(call: str, forms: int) -
 @pytest.mark.parametrize("target", TARGETS[1:])
 def test_names_tell_of_a_folded_norm(target: str) -> None:
     names = [('"conv.weight_bias"', "conv2d"), ('"conv.bias"', "getitem_3"), ("", "getitem")]
-    names += [('"onnx::Conv_123"', "r"), ('"conv.bias"', "conv2d")]
-    *folded, own = lowered([of_names(*pair) for pair in names], target)
-    assert len({*folded}) == 1 and own not in folded
+    names += [('"onnx::Conv_123"', "r"), ("v8", '"m/bn/FusedBatchNormV3:0"')]
+    names += [("v8", '"m/act/Relu;m/bn/FusedBatchNormV3;m/conv/BiasAdd"')]
+    names += [("", '"m/bn/batchnorm/mul_1:0"'), ('"m/bn/batchnorm/sub:0"', "Conv__7")]
+    names += [('"m/conv_bias_fused_bn"', "Conv__8")]
+    biased = [('"conv.bias"', "conv2d"), ("v8", '"m/conv/BiasAdd:0"'), ("v8", '"m/conv/BiasAdd;m"')]
+    forms = lowered([of_names(*pair) for pair in (*names, *biased)], target)
+    folded, own = {*forms[: len(names)]}, {*forms[len(names) :]}
+    assert len(folded) == len(own) == 1 and folded != own
 
 
 SUMMED = """p = Conv(x, f, c) q = Relu(p) r = Conv(x, f2, c) b = GlobalAveragePool(x)
