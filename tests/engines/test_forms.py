@@ -45,7 +45,8 @@ CONSTANTS = """
   int64[3] single = {2,5,1}, int64[2] i00 = {0,0}, int64[2] i42 = {4,2}, int64[2] flat86 = {8,6},
   int64[2] one8 = {1,8}, int64[1,8,1] first8 = {0,0,0,0,0,0,0,0},
   int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
-  int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0}"""
+  int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0},
+  float[4] zoom = {1.0,1.0,2.0,2.0}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
 TURNED = """b = Transpose<perm=[1,0,2,3]>(k) e = Transpose<perm=[1,0,3,2]>(b) a = Mul(q, s6)
@@ -98,6 +99,13 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     "computed places along the first axis": (ROWS, [
         (13, "a = ArgMax<axis=2>(x) b = Reshape(a, two5) y = Gather(x, b)"),
         (13, "a = ArgMax<axis=2>(x) y = GatherND(x, a)"),
+    ]),
+    "whichever pixel is nearest": (X, [
+        (17, f"y = Resize<{way}>(x, , zoom)") for way in (
+            'coordinate_transformation_mode="asymmetric", nearest_mode="floor"',
+            'coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="floor"',
+            "cubic_coeff_a=-0.5",
+        )
     ]),
     "what is done twice": ("bool[1,8,6,6] x", [
         (17, "d = Not(x) a = Cast<to=1>(d) b = Tanh(a) y = Add(b, a)"),

@@ -246,12 +246,15 @@ def _products(net: Network, node: Node, match: Match) -> None:
 
 
 def _resizes(net: Network, node: Node, match: Match) -> None:
-    """The sizes of the result say how much is resized."""
+    """The sizes of the result say how much is resized, and no time hangs on which pixel is near."""
     if any(node.inputs[1:]):
-        sizes = integers(*net.types[match.made].shape)
-        match.put(replace(node, inputs=(node.inputs[0], "", "")), sizes)
+        node = replace(node, inputs=(node.inputs[0], "", ""))
+        if node.attribute("mode", "nearest") == "nearest":
+            node = node.with_attributes("cubic_coeff_a", **_NEAREST)
+        match.put(node, integers(*net.types[match.made].shape))
 
 
+_NEAREST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _ROWS: Pass = (_PRODUCTS | _BY_ROWS | {"Reshape"}, _flat_products)
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
