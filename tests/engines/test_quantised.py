@@ -75,6 +75,12 @@ NARROW_RANGE = SYMMETRIC.replace(
 UP_TO_6 = WITHOUT_RELU.replace("(c, s, l)", "(c, t, l)")
 RELU6 = PLAIN.replace("y)\n", "y) <float lo = {0}, float hi = {6}>\n")
 RELU6 = RELU6.replace("Relu(c)", "Clip(c, lo, hi)")
+FED = SYMMETRIC.replace("float[1,8,9,9] x", "int8[1,9,9,8] t").replace(
+    "xq = QuantizeLinear(x, s, z)", "xq = Transpose<perm=[0,3,1,2]>(t)"
+)
+TURNED = PLAIN.replace("float[1,8,9,9] x", "float[1,9,9,8] t").replace(
+    "{ c", "{ x = Transpose<perm=[0,3,1,2]>(t)  c"
+)
 CHAIN = "g (float[1,16,9,9] d0) => (float[1,16,9,9] y)"
 POSITIVE = f"{CHAIN} <float s = {{0.02}}, int8 z = {{0}}, int8 l = {{-128}}>" + " ".join(
     ["{ vd = DequantizeLinear<axis=0>(v, ws, wz)  kd = DequantizeLinear(k, s, z)"]
@@ -98,6 +104,7 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (SKEWED, PLAIN),
         (POSITIVE, CHAIN),
         (NARROW_RANGE, PLAIN),
+        (FED, TURNED),
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],
 )

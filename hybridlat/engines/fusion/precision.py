@@ -142,9 +142,10 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
 def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What quantises, dequantises, only moves what is quantised, or arranges a stored weight.
 
-    Tools leave a Relu out before a zero point at the lowest number, which cuts off the same.
+    Tools leave a Relu out before a zero point at the lowest number, which cuts off the same. What
+    is fed in whole numbers, as to TensorFlow Lite, was fed in floats.
     """
-    stands_for: dict[str, str] = {}
+    stands_for = {name: name for name in _fed_quantised(net, nodes)}
     fixed, signed = {"", *net.constants}, set[str]()
     cuts, is_relu6 = _cuts(net, nodes)
     op, version, ends = ("Clip", 13, (0.0, 6.0)) if is_relu6 else ("Relu", 14, ())
@@ -176,7 +177,21 @@ def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             match.put(node)
         else:
             continue
+        if source in net.inputs and source in stands_for:
+            match.types[source] = net.types[source]._replace(dtype="float32")
         yield match
+
+
+def _fed_quantised(net: Network, nodes: Sequence[Node]) -> set[str]:
+    """The inputs in whole numbers that are dequantised, where they are fed or where they moved."""
+    fed, root_of = set[str](), {n: n for n in net.inputs if net.types[n].dtype in WHOLE}
+    for node in nodes:
+        root = root_of.get("".join(node.inputs[:1]), "")
+        if root and node.op == "DequantizeLinear":
+            fed.add(root)
+        elif root and kind_of(node.op) in _MOVE:
+            root_of |= dict.fromkeys(node.outputs, root)
+    return fed
 
 
 def _cuts(net: Network, nodes: Sequence[Node]) -> tuple[set[str], bool]:
