@@ -81,6 +81,7 @@ FED = SYMMETRIC.replace("float[1,8,9,9] x", "int8[1,9,9,8] t").replace(
 TURNED = PLAIN.replace("float[1,8,9,9] x", "float[1,9,9,8] t").replace(
     "{ c", "{ x = Transpose<perm=[0,3,1,2]>(t)  c"
 )
+KEPT = SYMMETRIC.replace("(r, s, z)", "(r, s, l)").replace("(d, s, z)", "(d, s, l)")
 CHAIN = "g (float[1,16,9,9] d0) => (float[1,16,9,9] y)"
 POSITIVE = f"{CHAIN} <float s = {{0.02}}, int8 z = {{0}}, int8 l = {{-128}}>" + " ".join(
     ["{ vd = DequantizeLinear<axis=0>(v, ws, wz)  kd = DequantizeLinear(k, s, z)"]
@@ -105,6 +106,7 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (POSITIVE, CHAIN),
         (NARROW_RANGE, PLAIN),
         (FED, TURNED),
+        (KEPT.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],
 )

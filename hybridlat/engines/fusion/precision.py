@@ -197,15 +197,20 @@ def _fed_quantised(net: Network, nodes: Sequence[Node]) -> set[str]:
 def _cuts(net: Network, nodes: Sequence[Node]) -> tuple[set[str], bool]:
     """What quantisers make that leave nothing negative, and whether one ends at 6, as Relu6.
 
-    Where fewer than a tenth do, no tool left a Relu out: some results are positive, as distances.
+    Where fewer than a tenth do, or no more than behind a Relu that is there, no tool left one out:
+    some results are positive, as distances.
     """
-    cuts, every, ends_at_six = set[str](), 0, False
+    cuts, every, kept, ends_at_six = set[str](), 0, 0, False
     for node in nodes:
-        if node.op == "QuantizeLinear" and net.maker(node.inputs[0], "Add", *_SIGNED) is not None:
-            every += 1
+        relu = net.maker(node.inputs[0], "Relu", "Clip")
+        made = (relu or node).inputs[0]
+        if node.op == "QuantizeLinear" and net.maker(made, "Add", *_SIGNED) is not None:
+            every += relu is None
             scale, zero = net.constant(node, 1), net.constant(node, 2)
             if zero is not None and zero.values == (_LOWEST.get(zero.type.dtype),):
-                cuts.add(node.outputs[0])
+                kept += relu is not None
+                cuts.update(node.outputs[: relu is None])
                 top = 255.0 * scale.values[0] if scale is not None and scale.values else 0.0
                 ends_at_six |= math.isclose(top, 6.0, rel_tol=1e-3)
-    return (cuts if 10 * len(cuts) >= every else set()), ends_at_six
+    is_left_out = 10 * len(cuts) >= every and len(cuts) > kept
+    return (cuts if is_left_out else set()), ends_at_six
