@@ -73,7 +73,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
-    return traced(lowered, module.origins, network)
+    return traced(lowered, module.network, module.origins, network)
 
 
 def _idle_as_outputs(network: Network) -> Network:

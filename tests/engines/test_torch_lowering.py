@@ -77,6 +77,8 @@ def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
     assert ops(gpu) == ["Conv", "Add", "Relu"]
     assert ops(cpu) == ["Conv", "Relu"]
     assert gpu.origins == ((0,), (), (1,))
+    uneven = lower(network("y = Conv<pads=[0,0,1,1]>(x, w)"))
+    assert ops(uneven) == ["Pad", "Conv"] and uneven.origins == ((), (0,))
 
 
 def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> None:

@@ -111,19 +111,24 @@ def lowered_of(
     return Lowered(whole, origins, tuple(sorted(groups.removed)), by, warnings)
 
 
-def traced(lowered: Lowered, places: Sequence[tuple[int, ...]], file: Network) -> Lowered:
+def traced(
+    lowered: Lowered, written: Network, places: Sequence[tuple[int, ...]], file: Network
+) -> Lowered:
     """The same kernels, traced to the operators of ``file``; those in no kernel are removed.
 
-    ``places`` are those that each operator of the lowered network stands for. One that several
-    kernels compute belongs to the first.
+    ``places`` are those that each operator of the network ``written`` stands for. One that several
+    kernels compute belongs to the first of its kind, or to the first.
     """
-    left = {*range(len(file.nodes))}
-    origins = []
-    for held in lowered.origins:
-        own = {place for position in held for place in places[position]} & left
-        left -= own
-        origins.append(tuple(sorted(own)))
-    return replace(lowered, origins=tuple(origins), removed=tuple(sorted(left)))
+    owners, origins = dict[int, int](), [list[int]() for _ in lowered.origins]
+    for is_own in (False, True):
+        for kernel in reversed(range(len(origins))):
+            for held in lowered.origins[kernel]:
+                op, own = written.nodes[held].op, places[held]
+                owners |= {p: kernel for p in own if op == file.nodes[p].op or not is_own}
+    for place in sorted(owners):
+        origins[owners[place]].append(place)
+    left = tuple([place for place in range(len(file.nodes)) if place not in owners])
+    return replace(lowered, origins=tuple(map(tuple, origins)), removed=left)
 
 
 class _Writer:

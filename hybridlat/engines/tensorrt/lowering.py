@@ -234,7 +234,7 @@ def lower(network: Network, target: Target) -> Lowered:
     groups = apply(typed, RULES, version, region=region)
     warnings += (*_unknown(network, plain), *([_FOREIGN] if is_foreign else ()))
     by = f"rules {_as_tensorrt(target).runtime}"
-    return traced(lowered_of(plain, groups, by, warnings), written.origins, network)
+    return traced(lowered_of(plain, groups, by, warnings), plain, written.origins, network)
 
 
 def identity(target: Target) -> str:
