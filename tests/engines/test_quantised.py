@@ -81,6 +81,10 @@ FED = SYMMETRIC.replace("float[1,8,9,9] x", "int8[1,9,9,8] t").replace(
 TURNED = PLAIN.replace("float[1,8,9,9] x", "float[1,9,9,8] t").replace(
     "{ c", "{ x = Transpose<perm=[0,3,1,2]>(t)  c"
 )
+DYNAMIC = SYMMETRIC.replace(
+    "xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)",
+    "xq, xs, xz = DynamicQuantizeLinear(x)  xd = DequantizeLinear(xq, xs, xz)",
+)
 KEPT = SYMMETRIC.replace("(r, s, z)", "(r, s, l)").replace("(d, s, z)", "(d, s, l)")
 CHAIN = "g (float[1,16,9,9] d0) => (float[1,16,9,9] y)"
 POSITIVE = f"{CHAIN} <float s = {{0.02}}, int8 z = {{0}}, int8 l = {{-128}}>" + " ".join(
@@ -106,6 +110,7 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (POSITIVE, CHAIN),
         (NARROW_RANGE, PLAIN),
         (FED, TURNED),
+        (DYNAMIC, PLAIN),
         (KEPT.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],
@@ -128,6 +133,12 @@ def test_tensorrt_refuses_what_is_quantised_to_no_8_bits(dtype: str, target: str
     with pytest.raises(NetworkError, match=f"quantised to {dtype}, in which no .* to int8"):
         registry.lower(network, Target.parse(target))
     assert registry.lower(network, Target.parse("h100/torch-2.4/fp16"))
+
+
+def test_tensorrt_refuses_what_finds_its_scale_on_the_way() -> None:
+    """TensorFlow Lite's products with weights in int8 are written so."""
+    (warning,) = registry.lower(read_network(model(DYNAMIC, WEIGHTS)), TENSORRT).warnings
+    assert warning.startswith("TensorRT reads no DynamicQuantizeLinear, one of 1 such")
 
 
 def test_tensorrt_says_what_it_answers_where_weights_alone_are_in_four_bits() -> None:

@@ -142,8 +142,7 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
 def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What quantises, dequantises, only moves what is quantised, or arranges a stored weight.
 
-    Tools leave a Relu out before a zero point at the lowest number, which cuts off the same. What
-    is fed in whole numbers, as to TensorFlow Lite, was fed in floats.
+    Tools leave a Relu out before a zero point at the lowest number, which cuts off the same.
     """
     stands_for = {name: name for name in _fed_quantised(net, nodes)}
     fixed, signed = {"", *net.constants}, set[str]()
@@ -151,7 +150,8 @@ def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     op, version, ends = ("Clip", 13, (0.0, 6.0)) if is_relu6 else ("Relu", 14, ())
     for node in nodes:
         source, made = "".join(node.inputs[:1]), [*filter(None, node.outputs)]
-        match, is_quantiser = Match(net, node), node.op in QUANTISERS
+        undone = node.op == "DynamicQuantizeLinear" and net.reader(node, "DequantizeLinear")
+        match, is_quantiser = Match(net, node), bool(undone) or node.op in QUANTISERS
         is_whole = source in net.types and net.types[source].dtype in WHOLE
         if node.op in _SIGNED or (node.op in _KEEP_SIGNS and not signed.isdisjoint(node.inputs)):
             signed.update(made)
@@ -171,6 +171,8 @@ def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         ):
             real = stands_for[made[0]] = stands_for.get(source, source)
             match.skip(real)
+            match.constants = {out: Constant(net.types[out]) for out in made[1:]}
+            match.stands_for |= {out: out for out in made[1:]}
         elif source in stands_for and is_whole and kind_of(node.op) in _MOVE:
             stands_for.update({out: out for out in made})
             match.types = {out: net.types[out]._replace(dtype="float32") for out in made}
@@ -183,7 +185,7 @@ def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
 
 
 def _fed_quantised(net: Network, nodes: Sequence[Node]) -> set[str]:
-    """The inputs in whole numbers that are dequantised, where they are fed or where they moved."""
+    """The inputs in whole numbers, as in TensorFlow Lite, that are dequantised at once or moved."""
     fed, root_of = set[str](), {n: n for n in net.inputs if net.types[n].dtype in WHOLE}
     for node in nodes:
         root = root_of.get("".join(node.inputs[:1]), "")
@@ -203,8 +205,7 @@ def _cuts(net: Network, nodes: Sequence[Node]) -> tuple[set[str], bool]:
     cuts, every, kept, ends_at_six = set[str](), 0, 0, False
     for node in nodes:
         relu = net.maker(node.inputs[0], "Relu", "Clip")
-        made = (relu or node).inputs[0]
-        if node.op == "QuantizeLinear" and net.maker(made, "Add", *_SIGNED) is not None:
+        if node.op == "QuantizeLinear" and net.maker((relu or node).inputs[0], "Add", *_SIGNED):
             every += relu is None
             scale, zero = net.constant(node, 1), net.constant(node, 2)
             if zero is not None and zero.values == (_LOWEST.get(zero.type.dtype),):
@@ -212,5 +213,4 @@ def _cuts(net: Network, nodes: Sequence[Node]) -> tuple[set[str], bool]:
                 cuts.update(node.outputs[: relu is None])
                 top = 255.0 * scale.values[0] if scale is not None and scale.values else 0.0
                 ends_at_six |= math.isclose(top, 6.0, rel_tol=1e-3)
-    is_left_out = 10 * len(cuts) >= every and len(cuts) > kept
-    return (cuts if is_left_out else set()), ends_at_six
+    return (cuts if 10 * len(cuts) >= every and len(cuts) > kept else set()), ends_at_six

@@ -275,7 +275,8 @@ def _as_tensorrt(target: Target) -> Target:
 
 def _unknown(file: Network, network: Network) -> tuple[str, ...]:
     """Warnings of operators that no rule names, one for all that TensorRT does not even read."""
-    refused = [node.qualified_op for node in file.nodes if is_quantised(node.op)]
+    ops = [(node.op, node.qualified_op) for node in file.nodes]
+    refused = [name for op, name in ops if is_quantised(op) or op == "DynamicQuantizeLinear"]
     warnings = unknown_operators(network, RULES, OWN)
     warnings = tuple([f"{w}, if a plug-in runs it" if "::" in w else w for w in warnings])
     if not refused:
