@@ -208,7 +208,7 @@ def _assembled(label: str, way: Walk) -> Network:
         for out in filter(None, node.outputs):
             type_ = known.get(out)
             if type(type_) is not TensorType:
-                raise Misfit(_no_shape(node, out))
+                raise Misfit(_no_shape(node, out, opsets.get("", 1)))
             types[out] = type_
         made.append(node_of(node, opsets.get(node.domain, 1)))
     ends = tuple([name for name in dict.fromkeys(way.outputs) if name in types])
@@ -222,11 +222,15 @@ def _assembled(label: str, way: Walk) -> Network:
     return written(Network(label, *parts, left_out=way.left_out, zero_biases=zeros))
 
 
-def _no_shape(node: FileNode, tensor: str) -> str:
+def _no_shape(node: FileNode, tensor: str, opset: int) -> str:
     if not node.domain and node.op in DATA_DEPENDENT:
         why = f"the shape of {tensor!r} depends on data ({node.op} {node.name!r})"
         return f"{why}: export the network without what comes after it, its post-processing"
-    schema = schema_of(node.op, node.domain, onnx.defs.onnx_opset_version())
+    schema = schema_of(node.op, node.domain, newest := onnx.defs.onnx_opset_version())
+    if not node.domain and schema and schema_of(node.op, "", opset) is None:
+        first = next(s for s in range(opset, newest + 1) if schema_of(node.op, "", s))
+        why = f"ONNX has {node.op} ({node.name!r}) from operator set {first} on"
+        return f"{why}, and the file is of set {opset}: export it again with set {first} or later"
     if not node.domain and schema is None:
         return (
             f"ONNX has no operator {node.op} ({node.name!r}), as exporters write what they cannot "

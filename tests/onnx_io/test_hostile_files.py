@@ -73,6 +73,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         # What nobody knows.
         ("{ y = NoSuchOp(x) }", 17,
          "ONNX has no operator NoSuchOp .*: use another .* state the shape of 'y' in"),
+        ("{ y = HardSwish(x) }", 13, "HardSwish .*from operator set 14 on.* of set 13: export it"),
         ("{ y = TRT_FP8QuantizeLinear(x) }", 17, "no target is predicted: .* in int8 as QDQ"),
         ("<float[1,8,8,8] q, int64 k = {1}> { q = my.domain.Quant(x) y = Relu(q) }", 17,
          "Quant .* in int8 as QDQ"),
