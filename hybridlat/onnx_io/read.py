@@ -144,7 +144,8 @@ def _rebinding(parsed: Parsed, frame: Frame) -> Rebinding | None:
     try:
         way = _way(parsed, own)
         way = way.again(way.engine_types()) if way.open else way
-        return Rebinding(way.known, *change, frame.stated)
+        steps = {n.inputs[0] for n in way.kept if n.op in ("LSTM", "GRU", "RNN") and n.inputs}
+        return Rebinding(way.known, *change, frame.stated, frozenset(steps))
     except NetworkError:
         return None
 

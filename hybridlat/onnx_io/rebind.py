@@ -42,13 +42,15 @@ def batch_change(
 class Rebinding:
     """What changes from the batch ``old`` to ``new``.
 
-    ``before`` is known at the old one, and the file has ``stated`` types at that.
+    ``before`` is known at the old one, and the file has ``stated`` types at that. What is read
+    ``by_step`` has the batch second, also where a Reshape turns a batch of 1.
     """
 
     before: Mapping[str, Known]
     old: int
     new: int
     stated: Mapping[str, TensorType]
+    by_step: frozenset[str] = frozenset()
     changed: list[str] = field(default_factory=list)
 
     def grown(self) -> dict[str, TensorType]:
@@ -97,6 +99,8 @@ class Rebinding:
         if axis is None:  # a weight for each item, made of one for all
             is_wide = node.op in ("Expand", "Tile") and self.old > 1
             return 0 if is_wide and sizes[0] == self.old else None
+        if node.op == "Reshape" and node.outputs[0] in self.by_step and sizes[1:2] == (self.old,):
+            return 1
         if node.op == "Reshape":
             return reshaped_axis(before, axis, _shape(self.before.get(node.outputs[0])), self.old)
         place = axis + len(sizes) - len(before)

@@ -56,6 +56,10 @@ NETWORKS = {
     "behind a result that is stated": """net (float[@,8,6] x) => (float[a,b] y)
         <int64[2] s = {@,48}, float[@,8,6] a>
         { a = my.domain.Plug(x)  b = Reshape(a, s)  y = Relu(b) }""",
+    "the steps of a recurrent layer": """net (float[@,5,6] x) => (float[a,b,c,d] y)
+        <int64[3] s = {5,@,6}, int64[3] m = {1,16,6}, int64[3] n = {1,16,4}>
+        { w = ConstantOfShape(m)  r = ConstantOfShape(n)  t = Reshape(x, s)
+          y = LSTM <hidden_size = 4> (t, w, r) }""",
     "resized": """net (float[@,8,4,4] x) => (float[a,b,c,d] y) <int64[4] s = {@,8,8,8}>
         { y = Resize <mode = "nearest"> (x, , , s) }""",
 }
