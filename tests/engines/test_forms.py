@@ -175,6 +175,7 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
           for mean, inverse, shift in [
               ("ReduceMean<axes=[2]>", "Reciprocal(r)", "n = Mul(m, s) u = Sub(l8, n)"),
               ("GlobalAveragePool", "Div(one, r)", "n = Neg(m) o = Mul(n, s) u = Add(o, l8)"),
+              ("GlobalAveragePool", "Reciprocal(r)", "n = Mul(m, s) u = Neg(n)"),
           ]],
     ]),
     "a mean over pixels": (X, [

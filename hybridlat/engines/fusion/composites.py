@@ -133,9 +133,9 @@ def _layer_norms() -> Iterator[Made]:
             scaled = made("Mul", norm, PARAMETER)
             yield from (made("Add", scaled, PARAMETER), scaled, norm)
         for scale in (made("Mul", inverse, PARAMETER), inverse):
-            less = made("Mul", made("Neg", mean), scale)
-            kept = made("Sub", PARAMETER, made("Mul", mean, scale))
-            for shift in (made("Add", less, PARAMETER), less, kept):
+            less, moved = made("Mul", made("Neg", mean), scale), made("Mul", mean, scale)
+            kept = made("Sub", PARAMETER, moved)
+            for shift in (made("Add", less, PARAMETER), less, kept, made("Neg", moved)):
                 yield made("Add", made("Mul", X, scale), shift)
 
 
