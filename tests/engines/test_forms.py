@@ -100,6 +100,11 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (13, "a = ArgMax<axis=2>(x) b = Reshape(a, two5) y = Gather(x, b)"),
         (13, "a = ArgMax<axis=2>(x) y = GatherND(x, a)"),
     ]),
+    "a norm behind means of windows": (X, [
+        (17, f"a = AveragePool<kernel_shape=[2,2]>(x) {norm} y = Relu(n)") for norm in (
+            "n = BatchNormalization(a, k8, l8, m8, v8)", "m = Mul(a, kp) n = Add(m, lp)",
+        )
+    ]),
     "whichever pixel is nearest": (X, [
         (17, f"y = Resize<{way}>(x, , zoom)") for way in (
             'coordinate_transformation_mode="asymmetric", nearest_mode="floor"',

@@ -19,7 +19,7 @@ from hybridlat.graph.operators import Sizes, named
 from hybridlat.onnx_io.facts import simplified
 
 _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
-_LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
+_LAYERS = named("Conv ConvTranspose Relu Clip LeakyRelu Elu MaxPool AveragePool Add Concat")
 """What a batch normalisation stands behind: neither an image nor another norm."""
 _POOLED = {op: pool for pool, op in _POOLS.items()}
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
