@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from hybridlat.engines import registry
+from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.engines.ort.lowering import context_of
 from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
@@ -19,7 +20,7 @@ from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
-from tests.networks import NETS, Builder
+from tests.networks import NETS, Builder, residual_block
 
 NAMES = ("squeezenet", "mobilenetv3_small_100", "shufflenet", "resnet18", "inception_v1", "unet")
 
@@ -39,6 +40,15 @@ def test_every_operator_is_in_one_kernel_or_removed(name: str) -> None:
     assert sorted(p for c in cells for p in c.positions) == list(range(len(lowered.network.nodes)))
     # A cell hands one tensor on; only the last may hand on more, to the outside.
     assert all(len(c.network.outputs) == 1 for c in cells[:-1])
+
+
+def test_kernels_behind_conversions_of_the_engine_hold_their_operators() -> None:
+    """On a CPU it computes a file of half precision in FP32, under names of its own."""
+    network = in_precision(residual_block(32, 32), "float16")
+    lowered = lower(network)
+    assert_accounted(network, lowered)
+    labels = [label for cell in cut(lowered, network) for label in cell.ops]
+    assert {"Conv+Relu", "Conv", "Add", "Relu"} <= {*labels}
 
 
 def test_cells_are_signed_alike_whatever_the_order_of_the_file() -> None:

@@ -43,7 +43,7 @@ FIRST_INTERVAL = 50
 _ACTIVATIONS = named("Relu LeakyRelu Tanh Sigmoid Clip HardSigmoid HardSwish QuickGelu")
 _ADDITIONS = named("Add Sum")
 # What the engine makes often keeps an operator's name in front: n12_token_43, n12.0_bn_nchwc.
-_DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
+_DERIVED_NAME = re.compile(r"(?:Inserted\w*Cast_)?n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
 _differing: set[str] = set()  # versions that a check saw lower otherwise than the rules
 _log = logging.getLogger(__name__)
 
