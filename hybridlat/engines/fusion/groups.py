@@ -33,7 +33,9 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
 
 def numbered(network: Network) -> Network:
     """The network under names by which layers are traced back: ``n12``, tensors ``n12.0``."""
-    names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
+    held = network.constants
+    names = {name: f"p_{name}" for name in (*network.inputs, *held)}
+    names |= {n: f"p_{c.copy_of}" for n, c in held.items() if held.get(c.copy_of) == c}
     for i, node in enumerate(network.nodes):
         names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
     return network.renamed(names)
