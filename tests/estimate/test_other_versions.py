@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hybridlat import Predictor, predict
+from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.estimate.compose.posterior import Matrix
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
 from hybridlat.estimate.lookup.whole_networks import measured_networks
@@ -22,7 +23,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import packs_for
 from tests.estimate.known import ends, keep_network
-from tests.networks import NETS, Builder, residual_block
+from tests.networks import NETS, Builder, residual_block, stem
 
 VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
 CELL_US = 700.0  # far from what any law would say of these
@@ -86,6 +87,23 @@ def test_the_pack_of_a_machine_tells_of_versions_beside_it(version: str, tmp_pat
         assert 1.12 < high_us / latency_us < 1.3
         texts = [w.text for w in estimate.warnings if "taken from epyc-26-2" in w.text]
         assert texts and all("as another machine measured it" in text for text in texts)
+
+
+@pytest.mark.parametrize("machine", ["i7-12700h/onnxruntime-1.31", "epyc-26-2/onnxruntime-1.30"])
+def test_what_is_computed_in_fp32_takes_as_long_in_files_of_half_precision(
+    machine: str, tmp_path: Path
+) -> None:
+    """A CPU's cells are those of FP32 files, but for the conversions."""
+    store, cells = str(tmp_path / "s.db"), []
+    for name, net in {"fp32": stem(32, 32), "fp16": in_precision(stem(32, 32), "float16")}.items():
+        target = f"{machine}/{name}/1t"
+        estimate = predict(to_onnx(net, seed=1), target, store=store, measure="never")
+        assert estimate.structure is not None
+        each = zip(estimate.cells, estimate.structure.cells, strict=True)
+        cells.append({cell.signature: (cell.latency_us, drawn) for cell, drawn in each})
+    whole, half = cells
+    common = whole.keys() & half
+    assert len(common) > 1 and all(whole[cell] == half[cell] for cell in common)
 
 
 def test_what_this_machine_measured_itself_is_surer_than_a_pack(tmp_path: Path) -> None:

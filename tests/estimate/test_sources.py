@@ -134,7 +134,8 @@ def test_an_estimate_far_from_what_the_device_can_do_says_so(
     [
         ("some-cpu/onnxruntime-1.31/fp32/1t", "epyc-26-2"),
         ("some-cpu/onnxruntime-9.9/fp32/2t", "epyc-26-2"),
-        ("some-cpu/onnxruntime-1.31/int8/1t", None),
+        ("some-cpu/onnxruntime-1.31/int8/1t", "epyc-26-2"),  # it runs the same cells
+        ("some-cpu/torch-2.4/int8/1t", None),
         ("epyc-26-2/onnxruntime-1.31/fp32/1t", None),
     ],
 )

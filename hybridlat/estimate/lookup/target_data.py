@@ -216,8 +216,20 @@ class TargetData:
     @property
     def other_versions(self) -> list[TargetData]:
         """The look-ups of another machine of this name, then of other versions, nearest first."""
-        others = [o for o in relatives_of(self) if o.precision == self.target.precision]
-        return [*filter(None, [self.elsewhere]), *map(self.neighbour, others)]
+        others = [o for o in relatives_of(self) if o.precision in self.precisions]
+        nearest = {other.runtime: other for other in reversed(others)}
+        each = sorted(nearest.values(), key=others.index)
+        return [*filter(None, [self.elsewhere]), *map(self.neighbour, each)]
+
+    @property
+    def precisions(self) -> set[str]:
+        """Those under which the engine runs the same cells, the target's own among them."""
+        return {target.precision for target in (self.target, *self.related)}
+
+    @property
+    def float_precision(self) -> str:
+        """The precision in which FP32 tensors are computed: FP32 where the file's is kept."""
+        return registry.at_precision(self.target, "fp32").precision
 
     def cached(
         self, what: str, form: type[T], work_out: Callable[[], T], besides: object = None

@@ -125,7 +125,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     models = (each.there.model for each in others)
     device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
-        yield parts.Roofline(device, data.target.precision), True
+        yield parts.Roofline(device, data.float_precision), True
 
 
 def family_law(data: TargetData) -> Family | None:
@@ -211,7 +211,7 @@ def _by_sheet(
     predicted = [i for i, answer in answers.items() if answer.source == "predicted"]
     if not predicted:
         return None, 0.0, ()
-    device, precision = _device(data), data.target.precision
+    device, precision = _device(data), data.float_precision
     kernels = geometry([cells.texts[i] for i in predicted])
     strange = np.flatnonzero(kernels.column("known") < 1)
     unknown = tuple(sorted({kernels.op(int(row)) for row in strange}))

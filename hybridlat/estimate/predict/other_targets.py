@@ -236,15 +236,16 @@ def versions_of(data: TargetData, checks: bool = False) -> list[OtherTarget]:
 
 @per_state
 def other_cpu(data: TargetData) -> OtherTarget | None:
-    """The model of another CPU, with the engine and precision of the target; None without one.
+    """The model of another CPU, with the engine and cells of the target; None without one.
 
     GPUs differ by more than a factor could tell: they have families. Of several models the one
-    whose threads agree, then the user's own, then the first by name.
+    whose precision and threads agree, then the user's own, then the first by name.
     """
     target, known = data.target, [target for _, target in models_with_targets()]
-    same = (target.engine, target.precision)
-    others = [o for o in known if o.device != target.device and (o.engine, o.precision) == same]
-    for other in sorted(others, key=lambda other: other.threads != target.threads):
+    others = [o for o in known if o.device != target.device and o.engine == target.engine]
+    others = [o for o in others if o.precision in data.precisions]
+    others.sort(key=lambda o: (o.precision != target.precision, o.threads != target.threads))
+    for other in others:
         there = data.neighbour(other)
         if there.model is not None and there.model.device.kind == "cpu":
             return OtherTarget(data, there, "cpu")
