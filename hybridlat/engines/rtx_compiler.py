@@ -65,7 +65,7 @@ def version() -> str:
 
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that TensorRT-RTX makes; MissingExtra, MeasurementError, NetworkError."""
-    warnings = narrow_weights(network)
+    warnings = narrow_weights(network, target.precision == "int8")
     groups, by = groups_of(network, target.precision)
     return lowered_of(network, groups, by, warnings)
 

@@ -30,7 +30,7 @@ _PARAMETER = re.compile(
     r"|moving_mean|moving_variance|riv|rm)(?:_\d+|_(?:bias|scale|zero_point|quantized))*$"
 )
 _NUMBERED = re.compile(r"^(?:onnx::.*|[A-Za-z]{0,2}_?\d*)$")
-_WIDE = {"FLOAT": "fp32", "DOUBLE": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
+_WIDE = {"FLOAT": "fp32", "DOUBLE": "fp64", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
 _OF_TYPE = {TensorProto.DataType.Value(name): precision for name, precision in _WIDE.items()}
 _FEW_BITS = re.compile(r"(U?INT|FLOAT)([2468])(E\w+)?")
 _STORED = {0: "int8"}  # 0: unknown

@@ -96,10 +96,11 @@ class Parsed:
 
     @cached_property
     def precision(self) -> FilePrecision:
-        """The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance."""
+        """The usual file, whose floats are all FP32, is one in FP32 at a glance."""
         types = {info.type.tensor_type.elem_type for info in self.frame.graph.input}
         types.update(map(data_type, {value.type.dtype for value in self.tensors.values()}))
-        if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.every_node):
+        others = NARROW | {TensorProto.DOUBLE}
+        if others.isdisjoint(types) and not any(node.is_narrow for node in self.every_node):
             return FilePrecision({"fp32": 1})
         return precision_of(self.model, self.every_node)
 

@@ -146,12 +146,20 @@ def test_tensorrt_refuses_what_finds_its_scale_on_the_way() -> None:
     assert warning.startswith("TensorRT reads no DynamicQuantizeLinear, one of 1 such")
 
 
-def test_tensorrt_says_what_it_answers_where_weights_alone_are_in_four_bits() -> None:
+@pytest.mark.parametrize("dtype", ["int4", "int8"])
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_tensorrt_says_what_it_answers_where_weights_alone_are_narrow(
+    dtype: str, precision: str
+) -> None:
     text = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <float s = {{0.02}}> {{
       wd = DequantizeLinear(w, s)  y = {CONV}(x, wd) }}"""
-    made = model(text, {"w": (onnx.TensorProto.INT4, [16, 8, 3, 3])}, opset=23)
-    warnings = registry.lower(read_network(made), Target.parse("h100/tensorrt/fp16")).warnings
-    assert any("weights are stored in int4: the latency is" in warning for warning in warnings)
+    weight = onnx.TensorProto.DataType.Value(dtype.upper()), [16, 8, 3, 3]
+    made, target = model(text, {"w": weight}, opset=23), Target.parse(f"h100/tensorrt/{precision}")
+    warnings = registry.lower(read_network(made), target).warnings
+    assert any(f"weights are stored in {dtype}: the latency is" in each for each in warnings)
+    assert any("in floats" in each for each in warnings) == (precision == "int8")
+    whole = registry.lower(read_network(model(SYMMETRIC, WEIGHTS)), target)
+    assert not any("stored" in each for each in whole.warnings)
 
 
 def test_the_geometry_of_a_quantised_convolution_is_that_of_its_weight() -> None:

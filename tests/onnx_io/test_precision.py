@@ -86,6 +86,7 @@ FOREIGN = model(
 BFLOAT = model(
     "g (bfloat16[4,8] x) => (bfloat16[4,8] y) { y = MatMul(x, w) }", {"w": (BF16, [8, 8])}
 )
+DOUBLE = model("g (double[4,8] x) => (double[4,8] y) { y = MatMul(x, w) }", {"w": (11, [8, 8])})
 PLAIN = model("g (float[4,8] x) => (float[4,8] y) { y = MatMul(x, w) }", {"w": (FLOAT, [8, 8])})
 NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
 
@@ -97,6 +98,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
         *((made, "fp32", "fp32") for made in (WEIGHT_ONLY, PLAIN, NOTHING, SIXTEEN_BITS)),
         *((made, "fp16", "fp16") for made in (HALVES, FOREIGN)),
         (BFLOAT, "bf16", "bf16"),
+        (DOUBLE, "fp32", "fp64"),
         (FLOAT8, "fp32", "fp8"),
         (FOUR_BITS, "fp32", "int4"),
         (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),

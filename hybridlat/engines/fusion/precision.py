@@ -23,7 +23,7 @@ _LARGEST_HALF = 65504.0
 _FLOATS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 """Types, and ONNX's number of each."""
 _NARROW_FLOATS, _FOUR_BITS = ("float8", "float6", "float4"), ("int4", "uint4", "int2", "uint2")
-_SIXTEEN_BITS = ("int16", "uint16")
+_SIXTEEN_BITS, _EIGHT_BITS = ("int16", "uint16"), ("int8", "uint8")
 _LOWEST = {"uint8": 0, "int8": -128, "uint16": 0, "int16": -32768}
 """The zero points at which nothing negative is left."""
 _PLAIN: dict[str, tuple[str, tuple[int, ...], int]] = {
@@ -113,12 +113,12 @@ def in_precision(network: Network, dtype: str) -> Network:
     return replace(network, nodes=tuple(nodes), types=types, constants=stored)
 
 
-def narrow_weights(network: Network) -> tuple[str, ...]:
-    """Warnings of weights in four bits, and of zero points at which TensorRT does not quantise.
+def narrow_weights(network: Network, is_int8: bool) -> tuple[str, ...]:
+    """Warnings of weights that alone are narrow, and of zero points that TensorRT does not take.
 
     NetworkError for what is else quantised to anything but 8 bits.
     """
-    fixed, stored, skewed = set(network.constants), "", 0
+    fixed, stored, skewed, is_whole = set(network.constants), dict[str, None](), 0, False
     for node in network.nodes:
         is_quantiser = node.op in QUANTISERS
         is_fixed = fixed.issuperset(node.inputs[:1] if is_quantiser else filter(None, node.inputs))
@@ -132,11 +132,15 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
                     f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
                     "predicted: give the network before that, or one quantised to int8"
                 )
-            stored = dtype if dtype in _FOUR_BITS else stored
+            stored |= {dtype: None} if dtype in (*_FOUR_BITS, *_EIGHT_BITS) and is_fixed else {}
+            is_whole |= not is_fixed
         zero = network.constant(node, 2) if is_quantiser else None
         skewed += zero is not None and (zero.type.dtype == "uint8" or any(zero.values or ()))
-    four = (f"weights are stored in {stored}: the latency is as before that",) * bool(stored)
-    return (*four, *((_SKEWED.format(skewed),) if skewed else ()))
+    alone = [dtype for dtype in stored if dtype in _FOUR_BITS or not is_whole]
+    warnings = [f"weights are stored in {dtype}: the latency is as before that" for dtype in alone]
+    if alone and is_int8 and not is_whole:
+        warnings[-1] += ", with all of it in int8; TensorRT computes with such weights in floats"
+    return (*warnings, *((_SKEWED.format(skewed),) if skewed else ()))
 
 
 def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:

@@ -215,7 +215,7 @@ def lower(network: Network, target: Target) -> Lowered:
     the file narrowed or quantised. The warnings name operators without a rule. NetworkError for a
     file that is quantised to anything but 8 bits.
     """
-    warnings = narrow_weights(network)
+    warnings = narrow_weights(network, target.precision == "int8")
     built = (*COMPILED, NEUTRAL, each("Mul", norms))  # by its builder besides
     written, version = in_floats(network).then((*FORMS, *built)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
