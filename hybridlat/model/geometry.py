@@ -188,7 +188,10 @@ class View:
         usual_bytes = {"fp16": 2.0, "bf16": 2.0, "int8": 1.0}.get(precision, 4.0)
         shrink = np.where(self.item_bytes == 4.0, usual_bytes / 4.0, 1.0)
         self.moved_item_bytes = self.item_bytes * shrink
-        self.moved_weight_bytes = self.weight_bytes * shrink
+        # Weights of up to 8 bits, beside scales of their own, are moved as they are.
+        item_bytes = self.weight_bytes / np.maximum(self.n * self.k * self.groups, 1.0)
+        is_packed = (item_bytes >= 0.25) & (item_bytes < 2.0)
+        self.moved_weight_bytes = self.weight_bytes * np.where(is_packed, 1.0, shrink)
         self.moved_activation_bytes = (self.in_bytes + self.out_bytes) * shrink
         self.moved_bytes = self.moved_weight_bytes + self.moved_activation_bytes
         step_bytes, more_steps = self.reread_bytes * shrink, self.steps - 1

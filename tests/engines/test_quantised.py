@@ -162,6 +162,19 @@ def test_tensorrt_says_what_it_answers_where_weights_alone_are_narrow(
     assert not any("stored" in each for each in whole.warnings)
 
 
+def test_packed_weights_are_read_as_they_are_stored_at_every_precision() -> None:
+    text = """g (float[16,64] x) => (float[16,32] y) { y = com.microsoft.MatMulNBits
+      <K=64, N=32, bits=BITS, block_size=32, accuracy_level=0>(x, w, s) }"""
+    device, read = Device("d", "gpu", {"fp32": 1e12}, 1e11, 1, 1e9), dict[int, list[float]]()
+    for bits in (4, 8):
+        weights = {"w": (onnx.TensorProto.UINT8, [32, 2, 4 * bits]), "s": (FLOAT, [64])}
+        made = model(text.replace("BITS", str(bits)), weights)
+        cells = geometry(cells_of(made, Target.parse("h100/tensorrt/fp16")))
+        views = [View(cells.values, device, precision) for precision in ("fp32", "fp16", "int8")]
+        read[bits] = [float(view.moved_weight_bytes[0]) for view in views]
+    assert read == {bits: [64 * 32 * bits / 8 + 64 * 4] * 3 for bits in (4, 8)}
+
+
 def test_the_geometry_of_a_quantised_convolution_is_that_of_its_weight() -> None:
     text = cells_of(model(QOPERATOR, WEIGHTS), HERE)
     cells = geometry(text)
