@@ -291,9 +291,9 @@ def precision_notes(requested: Target, precision: str, stated: str) -> list[str]
         if answered.precision != precision:
             why = f"computes a file in {precision} in {answered.precision}"
         notes.append(f"{engine_text(requested.engine)} {why}: this is {answered}, not {requested}")
-    elif precision == "int8" and requested.precision != "int8":
-        notes.append(
-            f"the file is quantised, and {requested} computes all of it in {requested.precision}: "
-            f"for int8 the target is {replace(requested, precision='int8')}"
-        )
+    elif precision != "fp32" and requested.precision not in (precision, "int8"):
+        form = "quantised" if precision == "int8" else f"in {precision}"
+        fix = f": for {precision} the target is {replace(requested, precision=precision)}"
+        fix *= shipped_table("names")["known"].get(requested.engine, {}).get("lacks") != precision
+        notes.append(f"the file is {form}, and this is its latency in {requested.precision}{fix}")
     return notes

@@ -199,6 +199,11 @@ def test_an_engine_that_keeps_the_precision_of_files_answers_under_it() -> None:
     assert precision_notes(single, "fp32", "fp32") == []
     (note,) = precision_notes(half, "int8", "int8")
     assert note.endswith("the target is h100/tensorrt/int8")
+    (note,) = precision_notes(replace(half, precision="fp32"), "fp16", "fp16")
+    assert note.endswith(f"in fp16, and this is its latency in fp32: for fp16 the target is {half}")
+    (note,) = precision_notes(Target.parse("h100/torch-2.4/fp16"), "int8", "int8")
+    assert note.endswith("is quantised, and this is its latency in fp16")  # PyTorch has no int8
+    assert precision_notes(TENSORRT, "fp16", "fp16") == []
     mixed = precision_notes(TENSORRT, "int8", "mixed: 2 of 3")
     latency = "this is its latency with all of it in int8"
     assert mixed == [f"the network computes in mixed: 2 of 3; {latency}"]
