@@ -28,7 +28,7 @@ def refusal(words: str) -> NetworkError:
         why = f"ONNX does not define all operators of this BF16 file for BF16 ({words})"
         fix = "export the model in FP32 (model.float()) and ask for a target in bf16"
         return NetworkError(f"{why}: {fix}")
-    if "inconsistent type" in words:
+    if "inconsistent type" in words or "unsupported type" in words:
         why = f"the types of the tensors do not fit together ({words})"
         fix = "export the whole model in one, best in FP32 (model.float())"
         return NetworkError(f"{why}: the exporter mixed precisions; {fix}")
