@@ -77,6 +77,12 @@ SKEWED = SKEWED.replace("(d, s, z, r, s, z, s, z)", "(d, s, o, r, s, z, s, o)")
 NARROW_RANGE = SYMMETRIC.replace(
     "z = {0}", "z = {0}, int8 least = {-127}, int8 most = {127}"
 ).replace("xd = DequantizeLinear(xq,", "xc = Clip(xq, least, most)  xd = DequantizeLinear(xc,")
+OWN_RANGE = """{0}, {0}s, {0}z = DynamicQuantizeLinear({1})
+    {2}i = ConvInteger<pads=[1,1,1,1]>({0}, {3}, {0}z)  {2}f = Cast<to=1>({2}i)
+    {2}n = Mul({0}s, s)  {2} = Mul({2}f, {2}n)"""
+OF_ITS_RANGE = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
+  {{ {OWN_RANGE.format("xq", "x", "c", "w")}  r = Relu(c)
+    {OWN_RANGE.format("rq", "r", "d", "v")}  y = Add(d, r) }}"""
 UP_TO_6 = WITHOUT_RELU.replace("(c, s, l)", "(c, t, l)")
 RELU6 = PLAIN.replace("y)\n", "y) <float lo = {0}, float hi = {6}>\n")
 RELU6 = RELU6.replace("Relu(c)", "Clip(c, lo, hi)")
@@ -116,6 +122,7 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (NARROW_RANGE, PLAIN),
         (FED, TURNED),
         (DYNAMIC, PLAIN),
+        (OF_ITS_RANGE, PLAIN),
         (KEPT.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],

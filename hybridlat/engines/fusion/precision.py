@@ -55,15 +55,26 @@ def in_floats(network: Network) -> Rewritten:
     Engines take the quantisers for notes of where to compute in whole numbers, and run none between
     two kernels that do. What casts one float to another is gone.
     """
-    whole = Rewritten.of(network)
-    if any(node.op in QUANTISERS for node in network.nodes):
-        whole = replaced(whole, [*_apart(network)])
+    whole = Rewritten.of(network).then((each("ConvInteger MatMulInteger", _scaled),))
+    if any(node.op in QUANTISERS for node in whole.network.nodes):
+        whole = replaced(whole, [*_apart(whole.network)])
         ops = frozenset([node.op for node in whole.network.nodes])
         whole = whole.then(((ops, _quantisers),))
         # Some operands are constants only now.
         whole = whole._replace(network=written(whole.network, ELEMENT_WISE))
     plain = whole._replace(network=in_precision(whole.network, "float32"))
     return plain.then((each("Cast", nothing),))
+
+
+def _scaled(net: Network, node: Node, match: Match) -> None:
+    """What is quantised by its own range, multiplied and scaled is a product of floats."""
+    source, cast = net.maker(node.inputs[0], "DynamicQuantizeLinear"), net.reader(node, "Cast")
+    scaled, weight = cast and net.reader(cast, "Mul"), net.constant(node, 1)
+    if source and cast and scaled and weight:
+        match.members, op = (node, cast, scaled), node.op.removesuffix("Integer")
+        plain = Node(node.name, op, source.inputs, scaled.outputs, node.attributes, version=SET)
+        weight = Constant(weight.type._replace(dtype="float32"))
+        match.put(onnx_io.local_form(plain), weight)
 
 
 def _apart(net: Network) -> Iterator[Match]:
