@@ -74,6 +74,10 @@ WITHOUT_RELU = WITHOUT_RELU.replace("(rq, s, z)", "(rq, s, l)")
 SKEWED = QOPERATOR.replace("z = {0}", "z = {0}, uint8 o = {128}")
 SKEWED = SKEWED.replace("v, ws, wz, s, z)", "v, ws, wz, s, o)").replace("(a, s, z)", "(a, s, o)")
 SKEWED = SKEWED.replace("(d, s, z, r, s, z, s, z)", "(d, s, o, r, s, z, s, o)")
+KEPT_RELU = "cq = QuantizeLinear(c, s, l)  cd = DequantizeLinear(cq, s, l)  r = Relu(cd)"
+KEPT_RELU = SYMMETRIC.replace("r = Relu(c)", KEPT_RELU).replace(
+    "z = {0}", "z = {0}, int8 l = {-128}"
+)
 NARROW_RANGE = SYMMETRIC.replace(
     "z = {0}", "z = {0}, int8 least = {-127}, int8 most = {127}"
 ).replace("xd = DequantizeLinear(xq,", "xc = Clip(xq, least, most)  xd = DequantizeLinear(xc,")
@@ -118,6 +122,8 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (WITHOUT_RELU.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
         (WITHOUT_RELU.replace("z = {0}", "z = {0}, uint8 l = {0}"), PLAIN),
         (SKEWED, PLAIN),
+        (SKEWED.replace("pads=[1,1,1,1]", 'auto_pad="SAME_UPPER"'), PLAIN),
+        (KEPT_RELU, PLAIN),
         (POSITIVE, CHAIN),
         (NARROW_RANGE, PLAIN),
         (FED, TURNED),

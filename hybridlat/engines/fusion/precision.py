@@ -13,7 +13,7 @@ from dataclasses import replace
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing, replaced
 from hybridlat.errors import NetworkError
-from hybridlat.graph.forms import ELEMENT_WISE, written
+from hybridlat.graph.forms import ELEMENT_WISE, FORMS, written
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
@@ -37,6 +37,7 @@ _PLAIN: dict[str, tuple[str, tuple[int, ...], int]] = {
 _PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("AveragePool GlobalAveragePool LeakyRelu")}
 _PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("Sigmoid Softmax ReduceMean")}
 """The plain operator of one in whole numbers, where its operands are, and its result's scale."""
+_FORMS = {**ELEMENT_WISE, **{op: FORMS[op] for op, *_ in _PLAIN.values() if op in FORMS}}
 _OWN, _USUAL = ("channels_last", "opset"), (("alpha", 1.0), ("transA", 0), ("transB", 0))
 _MOVE = (KINDS["pool"], KINDS["move"])
 _SIGNED = named("Conv ConvTranspose Gemm MatMul Sub BatchNormalization")
@@ -60,8 +61,8 @@ def in_floats(network: Network) -> Rewritten:
         whole = replaced(whole, [*_apart(whole.network)])
         ops = frozenset([node.op for node in whole.network.nodes])
         whole = whole.then(((ops, _quantisers),))
-        # Some operands are constants only now.
-        whole = whole._replace(network=written(whole.network, ELEMENT_WISE))
+        # Some operators are plain, and some operands constants, only now.
+        whole = whole._replace(network=written(whole.network, _FORMS))
     plain = whole._replace(network=in_precision(whole.network, "float32"))
     return plain.then((each("Cast", nothing),))
 
@@ -223,6 +224,9 @@ def _cuts(net: Network, nodes: Sequence[Node]) -> tuple[set[str], bool]:
         if node.op == "QuantizeLinear" and net.maker((relu or node).inputs[0], "Add", *_SIGNED):
             every += relu is None
             scale, zero = net.constant(node, 1), net.constant(node, 2)
+            back = net.reader(node, "DequantizeLinear")
+            if back is not None and net.reader(back, "Relu", "Clip") is not None:
+                continue
             if zero is not None and zero.values == (_LOWEST.get(zero.type.dtype),):
                 kept += relu is not None
                 cuts.update(node.outputs[: relu is None])
