@@ -174,7 +174,7 @@ class _Channels:
 
     def follow(self, node: Node) -> list[list[_Ids]]:
         """The axes of each result."""
-        op = "" if node.domain else node.op
+        op = "" if node.domain or node.attribute("block_size") else node.op
         family, named = FAMILY_OF.get(op, ""), [name for name in node.inputs if name]
         inputs, shapes = list(map(self.of, named)), [self.shape(n) for n in node.outputs if n]
         x, shape = inputs[0], shapes[0]
@@ -188,7 +188,7 @@ class _Channels:
                 self.tie(parameter, x[axis])
             return [x]
         if family == "pointwise" or op in _SAME_SIZE:
-            return [self.broadcast(inputs, shape)]
+            return [self.broadcast(inputs, shape), *map(_fixed, shapes[1:])]
         if family == "pool" or op in _WINDOWS:
             return [self.sides(node, [*_fixed(shape[: len(shape) - len(x)]), *x], shape)]
         if op.startswith("Reduce"):

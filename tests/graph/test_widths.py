@@ -99,7 +99,13 @@ def test_channels_are_followed_through_groups_that_are_normalised(groups: int) -
 
 
 @pytest.mark.parametrize(
-    ("op", "why"), [("TopK", "the channels that TopK"), ("Conv", "no channels to scale")]
+    ("op", "why"),
+    [
+        ("TopK", "the channels that TopK"),
+        ("Conv", "no channels to scale"),
+        ("DequantizeLinear", "the channels that DequantizeLinear"),  # weights in blocks
+        ("DynamicQuantizeLinear", "the channels that ConvInteger"),
+    ],
 )
 def test_what_cannot_be_followed_is_refused(op: str, why: str) -> None:
     b = NetworkBuilder()
@@ -107,6 +113,14 @@ def test_what_cannot_be_followed_is_refused(op: str, why: str) -> None:
     if op == "TopK":
         attributes = {"axis": 1}
         x = b.op_of_many(op, [x, b.numbers(4)], [(1, 4, 8, 8)] * 2, 11, attributes)[0]
+    elif op == "DequantizeLinear":
+        blocks = [b.constant((16, 16, 3, 3)), b.constant((16, 4, 3, 3))]
+        weight = b.op(op, blocks, (16, 16, 3, 3), 21, {"axis": 1, "block_size": 4})
+        x = b.op("Conv", [x, weight], (1, 16, 6, 6), 11)
+    elif op == "DynamicQuantizeLinear":
+        whole, scale, zero = b.op_of_many(op, [x], [(1, 16, 8, 8), (), ()], 11)
+        made = b.op("ConvInteger", [whole, b.constant((16, 16, 1, 1)), zero], (1, 16, 8, 8), 10)
+        x = b.op("Mul", [made, scale], (1, 16, 8, 8), 14)
     with pytest.raises(NetworkError, match=why):
         scaled(b.network(x), 0.5)
 
