@@ -124,6 +124,8 @@ def to_onnx(
         if opset > SET:
             node, axes = _later(node)
             tensors += axes
+        if node.op in QUANTISERS and len(network.type_of(node.inputs[0]).shape) == 1:
+            node = node.with_attributes(axis=0)  # a vector has no second axis, the usual one
         proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)
         proto.input.extend(node.inputs)
         proto.output.extend(node.outputs)

@@ -109,6 +109,13 @@ def test_a_file_has_a_precision_that_it_says(made: onnx.ModelProto, name: str, t
     assert (precision.name, str(precision)) == (name, told)
 
 
+def test_a_bias_is_dequantised_along_its_only_axis() -> None:
+    """OpenVINO refuses one along the usual axis, the second."""
+    written = onnx.load_from_string(to_onnx(read_network(QDQ), seed=1))
+    axes = {n.input[0]: [a.i for a in n.attribute] for n in written.graph.node if "axis" in str(n)}
+    assert axes == {"w": [0], "b": [0]}
+
+
 def test_weights_stay_in_whole_numbers() -> None:
     network = read_network(QDQ)
     assert network.constants["w"].type.dtype == "int8"
