@@ -8,7 +8,7 @@ import pytest
 
 from hybridlat.engines import registry
 from hybridlat.engines.registry import precision_notes, resolve
-from hybridlat.errors import NetworkError
+from hybridlat.errors import MeasurementError, NetworkError
 from hybridlat.estimate.partition import partition_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
@@ -276,6 +276,14 @@ def test_a_narrowed_file_has_the_cells_of_the_whole_one(dtype: int, target: str)
     assert cells_of(narrow, at) == cells_of(whole, at)
     lowered = registry.lower(read_network(narrow), at)
     assert_accounted(read_network(narrow), lowered)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "double"])
+def test_what_a_cpu_has_no_kernels_for_is_refused_with_what_to_do(dtype: str) -> None:
+    text = f"g ({dtype}[1,8,9,9] x) => ({dtype}[1,16,7,7] y) {{ y = Conv(x, w) }}"
+    weight = {"w": (BF16 if dtype == "bfloat16" else 11, [16, 8, 3, 3])}
+    with pytest.raises(MeasurementError, match=r"Could not find .* export the model in FP32"):
+        registry.lower(read_network(model(text, weight, opset=22)), HERE)
 
 
 def test_the_engine_starts_for_files_of_another_precision() -> None:

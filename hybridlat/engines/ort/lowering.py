@@ -55,12 +55,11 @@ def lower(network: Network, target: Target) -> Lowered:
         with scratch_folder() as folder:
             raw = onnx_io.engine_network(plain, folder, target.threads or 1)
     except NetworkError as error:
-        advice = ""
-        if any(t.dtype == "bfloat16" for t in network.types.values()):
-            advice = (
-                "; its CPU kernels do not know BF16: export the model in FP32 (model.float()), or "
-                "ask for a target that computes in BF16, such as h100/tensorrt/bf16"
-            )
+        odd = {t.dtype for t in network.types.values()} & {"bfloat16", "float64"}
+        fix = (
+            "export the model in FP32 (model.float()), or ask for a GPU, such as h100/tensorrt/bf16"
+        )
+        advice = f"; its CPU kernels do not know all of {min(odd)}: {fix}" if odd else ""
         raise MeasurementError(f"{network.name}: {one_line(error)}{advice}") from error
     lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = _trace(plain, lowered)
