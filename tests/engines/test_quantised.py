@@ -68,6 +68,19 @@ def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
     assert not partition.removed
 
 
+def test_a_kernel_holds_its_operator_not_the_one_that_prepares_its_bias() -> None:
+    """ONNX Runtime quantises a bias of floats, by an operator named after the convolution."""
+    text = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}, int8 o = {{0}}>
+      {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+        wd = DequantizeLinear(w, s, o)  c = ConvTranspose<pads=[1,1,1,1]>(xd, wd, b)
+        cq = QuantizeLinear(c, s, z)  y = DequantizeLinear(cq, s, z) }}"""
+    network = read_network(model(text, {"w": (INT8, [8, 16, 3, 3]), "b": (FLOAT, [16])}))
+    lowered = registry.lower(network, HERE)
+    assert_accounted(network, lowered)
+    each = dict(zip([n.op for n in lowered.network.nodes], lowered.origins, strict=True))
+    assert [network.nodes[i].op for i in each["ConvTranspose"]] == ["ConvTranspose"]
+
+
 SYMMETRIC = QDQ.replace("uint8 z = {0}", "int8 z = {0}")
 WITHOUT_RELU = SYMMETRIC.replace("r = Relu(c)", "").replace("(r, s, z)", "(c, s, l)")
 WITHOUT_RELU = WITHOUT_RELU.replace("(rq, s, z)", "(rq, s, l)")

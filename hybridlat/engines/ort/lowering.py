@@ -56,9 +56,7 @@ def lower(network: Network, target: Target) -> Lowered:
             raw = onnx_io.engine_network(plain, folder, target.threads or 1)
     except NetworkError as error:
         odd = {t.dtype for t in network.types.values()} & {"bfloat16", "float64"}
-        fix = (
-            "export the model in FP32 (model.float()), or ask for a GPU, such as h100/tensorrt/bf16"
-        )
+        fix = "export the model in FP32 (model.float()), or ask for a GPU: h100/tensorrt/bf16"
         advice = f"; its CPU kernels do not know all of {min(odd)}: {fix}" if odd else ""
         raise MeasurementError(f"{network.name}: {one_line(error)}{advice}") from error
     lowered = replace(raw, folded=network.folded, context=context_of(network))
@@ -215,7 +213,10 @@ def _trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
             group.extend(merged)
             anchored.update(merged)
     origins: list[tuple[int, ...]] = []
-    for node, starts in zip(lowered.nodes, anchors, strict=True):
+    pairs = [(k, p) for k, group in enumerate(anchors) for p in group]
+    own = {p: k for k, p in reversed(pairs) if lowered.nodes[k].op.endswith(file.nodes[p].op)}
+    for k, (node, group) in enumerate(zip(lowered.nodes, anchors, strict=True)):
+        starts = [p for p in group if own.get(p, k) == k]  # not what only prepares its bias
         mine: set[int] = set()
         stack = list(starts)
         while stack:
