@@ -426,6 +426,13 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     said = "Power limit for GPU 00000000:01:00.0 was set to 60.00 W from 70.00 W.\n"
     runs = read_runs(f"nvidia-smi -pl 90\n{said}{LOG_8}nvidia-smi --power-limit=70\n{other}")
     assert [run.labels["power_limit"] for run in runs] == ["60", "70"]
+    refused = "nvidia-smi -pl 9\nProvided power limit 9.00 W is not a valid power limit\n"
+    assert "power_limit" not in read_runs(refused + LOG_8)[0].labels
+    for word in ("$ nsys profile -o a trtexec --onnx=a.onnx", "==PROF== Connected to process 7"):
+        first, second = read_runs(f"{word}\n{LOG_8}{other}")
+        assert first.objection is not None and second.objection is None
+        first, second = read_runs(f"{LOG_8}{word}\n{other}")
+        assert first.objection is None and second.objection is not None
     (tmp_path / "a.log").write_text(LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5"))
     (refusal,) = read_logs([tmp_path]).refused
     assert refusal.reason == "the log holds several runs of one command"

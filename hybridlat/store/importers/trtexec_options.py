@@ -132,11 +132,12 @@ def check(options: Mapping[str, str], text: str, below: str = "") -> None:
 def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
     """Power mode, hindrance, power limit, locks of clocks in MHz above each run; empty for none."""
     modes = _last("power_mode", text, starts)
-    names = ("hindered", "power_limit", "locked", "memory_locked")
-    others = (_last(name, text, starts) for name in names)
+    names = ("profiled", "hindered", "power_limit", "locked", "memory_locked")
+    profiled, hindered, *others = (_last(name, text, starts) for name in names)
+    hindrances = [one or other for one, other in zip(profiled, hindered, strict=True)]
     if all(not mode or mode.isdecimal() for mode in modes):  # below all runs it is theirs too
         modes = _last("power_mode", text, [len(text)]) * len(starts)
-    return list(zip(modes, *others, strict=True))
+    return list(zip(modes, hindrances, *others, strict=True))
 
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
@@ -150,8 +151,8 @@ def slowed(
 ) -> Refusal | None:
     """Why a run is no plain one below what slows it, or a power mode that has only a number."""
     if hindered:
-        why, fix = "the GPU was shared, waited for or kept from TF32", "unset it and run again"
-        return Refusal(why, hindered, fix)
+        why = "the GPU was shared, waited for, profiled or kept from TF32"
+        return Refusal(why, hindered.strip(), "run again without it")
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
         return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
