@@ -436,6 +436,9 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         ("Unit", "ms/image", "the figure is of one image, not of the batch"),
         *(("note", cell, "its note speaks of no plain run") for cell in ("DLA 0", "per image")),
         ("comment", "OOM", "the row says that its run failed"),
+        ("Status", "RUNNING", "the row says that its run failed"),
+        *((title, "128", "the row is of sequences of a stated length")
+          for title in ("seq_len", "Sequence Length", "max_seq_length", "num_frames")),
         *((title, "137", "the row's run ended with an error") for title in ("rc", "exit_code")),
         *((title, cell, "the row is marked as none that counts")
           for title, cell in [("success", "False"), ("is_valid", "0"), ("warmup runs", "0")]),
@@ -443,7 +446,8 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
           for title, cell in [("phase", "training"), ("mode", "fwd+bwd"), ("stage", "NMS")]),
         ("Sparsity (%)", "50", "the row is of a DLA, or of sparse weights"),
         *((title, cell, "the latency is none that was measured")
-          for title, cell in [("kind", "estimated"), ("source of it", "simulated")]),
+          for title, cell in [("kind", "estimated"), ("source of it", "simulated"),
+                              ("type", "roofline")]),
         *((title, cell, "the figure is no median or mean of latencies")
           for title, cell in [("statistic", "p99"), ("percentile", "95th"), ("metric", "energy")]),
     ],
