@@ -148,7 +148,8 @@ def read_run(file: Path, own: Target) -> Run:
     """The run that a log holds beside its build; InputError for none, several, or no latency."""
     try:
         runs = with_builds([(file, run, None) for run in read_runs(text_of(file))])
-        (_, log, _), *others = runs
+        timed = [run for run in runs if run[1].median_us] or runs  # one may have failed before
+        (_, log, _), *others = timed
         why = log.objection.reason if log.objection else "no median of GPU Compute Time"
         if others or log.median_us is None:
             why = f"{1 + len(others)} runs" if others else why

@@ -242,6 +242,9 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
     run = write_log(2.5, options="--loadEngine=a.plan").replace("--onnx=resnet18.onnx ", "")
     Path("run.log").write_text(built + run)
     assert Predictor(L4_86).explain("resnet18", "run.log").measured_us == 2500
+    failed = re.sub(".*GPU Compute.*\n", "&&&& FAILED TensorRT.trtexec\n", log)
+    Path("run.log").write_text(failed + log)
+    assert Predictor(L4_86).explain("resnet18", "run.log").measured_us == 2500
     vgpu = log.replace("NVIDIA L4", "GRID T4-16Q")
     for text, said in (
         (log + log, "2 runs"),
