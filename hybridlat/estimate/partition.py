@@ -21,6 +21,7 @@ from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.operators import RECURRENT
 from hybridlat.graph.signature import outline, read, sign, sign_part
 from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
 PARTITION_FORMAT = 7
-_RECURRENT = ("LSTM", "GRU", "RNN")
 MAX_REMEMBERED = 2048  # partitions, in memory
 KEPT_TOGETHER = 32
 """Candidates of a search that one transaction keeps: each alone would cost a server's commit."""
@@ -197,7 +197,7 @@ def _batch(network: Network) -> int:
     tables = [one for one in others if len(one) == 2 == len(shape)]
     if any(one[0] != 1 and shape[0] not in one for one in tables):
         return 1  # rows of several tables, as a graph's nodes and edges
-    layers = [node for node in network.nodes if node.op in _RECURRENT]
+    layers = [node for node in network.nodes if node.op in RECURRENT]
     steps = network.types.get(layers[0].inputs[0]) if layers else None
     if len(shape) > 1 and steps is not None and steps.shape[:2] == shape[:2]:
         return shape[0 if layers[0].attribute("layout") else 1]

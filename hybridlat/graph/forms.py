@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.normal import Writing
-from hybridlat.graph.operators import QUANTISERS, Sizes
+from hybridlat.graph.operators import QUANTISERS, RECURRENT, Sizes
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -264,7 +264,7 @@ FORMS: Forms = {
     **ELEMENT_WISE,
     **dict.fromkeys(_VIEWS, _view),
     **dict.fromkeys(("Identity", "Dropout"), _nothing),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), Writing.keep_read),
+    **dict.fromkeys(RECURRENT, Writing.keep_read),
     **dict.fromkeys([f"Reduce{kind}" for kind in _REDUCTIONS.split()], _reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("LayerNormalization", "LpNormalization"), _along(-1)),

@@ -31,6 +31,7 @@ _WHOLE_NUMBERS = named(
 )
 VIEWS = named("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 """Operators that give out the bytes that they read, in another shape at most."""
+RECURRENT = named("LSTM GRU RNN")
 _CHEAP = named("LeakyRelu Clip PRelu ThresholdedRelu")
 
 

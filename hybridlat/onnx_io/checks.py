@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.graph.operators import RECURRENT
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 _PER_CHANNEL = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
@@ -15,7 +16,7 @@ _BROADCAST = ("PRelu", "LayerNormalization", "RMSNormalization", "Gemm")
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _SAME_RANK = (*_CONVOLUTIONS, *POOLS, "Transpose", "DepthToSpace", "SpaceToDepth")
-_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, "LSTM", "GRU", "RNN", "Reshape"))
+_CHECKED = frozenset((*_PER_CHANNEL, *_BROADCAST, *_SAME_RANK, *RECURRENT, "Reshape"))
 
 
 class Misfit(NetworkError):
@@ -87,7 +88,7 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
             ends = zip(reversed(type_.shape), reversed(made.shape), strict=False)
             if len(type_.shape) > len(made.shape) or any(a not in (1, b) for a, b in ends):
                 yield f"makes {made}, but has a parameter {type_}"
-    if node.op in ("LSTM", "GRU", "RNN") and operands[0].shape[-1] != source.shape[-1]:
+    if node.op in RECURRENT and operands[0].shape[-1] != source.shape[-1]:
         yield f"has an input {source}, but a weight {operands[0]}"
     if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
         yield "is in training mode: export the network for inference (model.eval())"

@@ -14,7 +14,7 @@ from onnx.shape_inference import InferenceError
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Shapes, topological_order
-from hybridlat.graph.operators import LEARNED, SIZES
+from hybridlat.graph.operators import LEARNED, RECURRENT, SIZES
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line
@@ -24,7 +24,6 @@ from hybridlat.onnx_io.values import NARROW, Value, data_type, dense, dtype_name
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
-_RECURRENT = ("LSTM", "GRU", "RNN")
 _WEIGHTED = LEARNED.difference(("MatMul", "Einsum"))  # what these read may be data
 
 
@@ -59,7 +58,7 @@ class Parsed:
         """The frame with every size bound; NetworkError says what is wrong or missing."""
         # What operators read as weights has no batch.
         weights = {n for node in self.nodes if node.op in _WEIGHTED for n in node.inputs[1:]}
-        return bound(self.frame, self.fed, batch, shapes, weights, _stepped(self.nodes))
+        return bound(self.frame, self.fed, batch, shapes, weights, stepped(self.nodes))
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
@@ -109,9 +108,9 @@ class Parsed:
         return structure_digest(self.frame, self.tensors, self.nodes, self.constant_nodes)
 
 
-def _stepped(nodes: Sequence[FileNode]) -> set[str]:
+def stepped(nodes: Sequence[FileNode]) -> set[str]:
     """What begins with the steps of a recurrent layer: what it reads, or looks up in a table."""
-    layers = [n for n in nodes if n.op in _RECURRENT and n.inputs]
+    layers = [n for n in nodes if n.op in RECURRENT and n.inputs]
     tables = [n for n in nodes if n.op == "Gather" and n.inputs[1:]] if layers else []
     looked_up = {n.outputs[0]: n.inputs[1] for n in tables}
     batch_first = [any(a.name == "layout" and a.i for a in n.proto().attribute) for n in layers]

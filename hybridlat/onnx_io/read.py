@@ -20,7 +20,7 @@ from hybridlat.graph.operators import is_number
 from hybridlat.onnx_io.checks import Misfit, check_network, refusal
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
 from hybridlat.onnx_io.nodes import FileNode, in_order, node_of
-from hybridlat.onnx_io.parse import Parsed, parse
+from hybridlat.onnx_io.parse import Parsed, parse, stepped
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import Frame, opsets_of, runtime_types, types_of
 from hybridlat.onnx_io.values import Known, Value, constant_of, schema_of, type_of
@@ -144,8 +144,7 @@ def _rebinding(parsed: Parsed, frame: Frame) -> Rebinding | None:
     try:
         way = _way(parsed, own)
         way = way.again(way.engine_types()) if way.open else way
-        steps = {n.inputs[0] for n in way.kept if n.op in ("LSTM", "GRU", "RNN") and n.inputs}
-        return Rebinding(way.known, *change, frame.stated, frozenset(steps))
+        return Rebinding(way.known, *change, frame.stated, frozenset(stepped(way.kept)))
     except NetworkError:
         return None
 
