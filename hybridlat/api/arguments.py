@@ -222,7 +222,13 @@ class Item:
             )
         # The module is called with that batch: what was exported for another may have it baked in.
         exported = torch_export.export(source, example, query.batch)
-        return Opened(onnx_io.load(exported, name or called))
+        file = onnx_io.load(exported, name or called)
+        if query.batch not in (None, file.batch_inside() or query.batch):
+            raise InputError(
+                f"batch={query.batch} is the first size of {called}'s input, which holds the steps "
+                "of a recurrent layer: give an input of that batch instead"
+            )
+        return Opened(file)
 
 
 def whole_number(value: object) -> int | None:

@@ -21,7 +21,6 @@ from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.operators import RECURRENT
 from hybridlat.graph.signature import outline, read, sign, sign_part
 from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
@@ -189,18 +188,11 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
 
 
 def _batch(network: Network) -> int:
-    """The first size of the first input; where that is one image, of what is convolved first.
-
-    Where a recurrent layer has the first size as its steps, the batch is the second.
-    """
+    """The first size of the first input; where that is one image, of what is convolved first."""
     shape, *others = [network.types[name].shape for name in network.inputs] or [()]
     tables = [one for one in others if len(one) == 2 == len(shape)]
     if any(one[0] != 1 and shape[0] not in one for one in tables):
         return 1  # rows of several tables, as a graph's nodes and edges
-    layers = [node for node in network.nodes if node.op in RECURRENT]
-    steps = network.types.get(layers[0].inputs[0]) if layers else None
-    if len(shape) > 1 and steps is not None and steps.shape[:2] == shape[:2]:
-        return shape[0 if layers[0].attribute("layout") else 1]
     if len(shape) == 3:
         read = [node.inputs[0] for node in network.nodes if node.op == "Conv"]
         shapes = (network.types[name].shape for name in read if name in network.types)
@@ -262,7 +254,11 @@ class Partitioner:
         network = file.network(batch, shapes)
         lowered = self._lower(network, self._target)
         partition = partition_network(network, lowered, file.facts.node_names)
-        partition = replace(partition, footprint=footprint(lowered, self._target, network))
+        partition = replace(
+            partition,
+            batch=file.batch_inside(batch, shapes) or partition.batch,
+            footprint=footprint(lowered, self._target, network),
+        )
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         return partition.signed() if file.digest else partition
 

@@ -87,6 +87,10 @@ class OnnxFile:
         inputs = self.parsed.bound(batch, shapes or {}).inputs
         return {name: type_.shape for name, type_ in inputs.items()}
 
+    def batch_inside(self, batch: int | None = None, shapes: Shapes | None = None) -> int | None:
+        """The batch where it stands behind other sizes of the inputs, as behind steps."""
+        return self.parsed.bound(batch, shapes or {}).batch
+
 
 def shipped_networks() -> Mapping[str, Path]:
     """The files of the networks that are shipped, by the names that stand for them."""

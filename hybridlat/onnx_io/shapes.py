@@ -28,12 +28,16 @@ def opsets_of(model: ModelProto) -> Opsets:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a file says besides operators and constants; ``stated`` are types of foreign results."""
+    """What a file says besides operators and constants; ``stated`` are types of foreign results.
+
+    ``batch`` is known where it is no input's first size.
+    """
 
     opsets: Opsets
     inputs: Mapping[str, TensorType]
     outputs: tuple[str, ...]
     stated: Mapping[str, TensorType]
+    batch: int | None = None
 
 
 def bound(
@@ -81,7 +85,9 @@ def bound(
         raise NetworkError(f"the batch {batch} contradicts the shape {whole} of {main!r}: {fix}")
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = _symbols(infos, {name: type_.shape for name, type_ in types.items()})
-    return Frame(opsets_of(model), types, outputs, types_of(model.graph.value_info, symbols))
+    stated = types_of(model.graph.value_info, symbols)
+    inside = types[main].shape[axis] if axis else None
+    return Frame(opsets_of(model), types, outputs, stated, inside)
 
 
 def _symbols(infos: Sequence[ValueInfoProto], shapes: Shapes) -> dict[str, int]:

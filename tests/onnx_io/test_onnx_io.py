@@ -87,6 +87,14 @@ def test_a_batch_stands_behind_the_steps_of_a_recurrent_layer(
         read_network(made, batch=4, shapes={name: (10, 3, *[8] * (name == "x"))})
 
 
+def test_a_batch_that_is_called_so_is_that_of_the_answer() -> None:
+    text = "g (float[T,batch,8] x) => (y) { y = Softmax(x) }"
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    how: Any = {"shapes": {"x": (20, -1, 8)}, "measure": "never", "store": "sqlite://"}
+    each = [predict(made, "l4/tensorrt-10.3/fp16", batch=batch, **how) for batch in (None, 4)]
+    assert [estimate.batch for estimate in each] == [1, 4]
+
+
 def test_weights_made_by_constant_of_shape_are_weights() -> None:
     with_values = sign(read_network(conv_model())).hash
     bare = onnx.load_from_string(to_onnx(read_network(conv_model()), seed=None))

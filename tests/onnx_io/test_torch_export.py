@@ -194,6 +194,11 @@ def test_a_module_is_predicted_for_with_its_batches(capfd: pytest.CaptureFixture
     with hybridlat.Predictor(FAKE, store="sqlite://", measure="never") as predictor:
         [one, other] = predictor.predict_many([net, (net, (2, 32, 8, 8))], input=(1, 32, 8, 8))
     assert [(e.network, e.batch) for e in (one, other)] == [("Small 0", 1), ("Small 1", 2)]
+    steps = (torch.nn.LSTM(8, 4), FAKE, torch.zeros(20, 2, 8))
+    how: Any = {"store": "sqlite://", "measure": "never"}
+    assert hybridlat.predict(*steps, **how).batch == 2
+    with pytest.raises(InputError, match="batch=4 is the first size of LSTM's input, which holds"):
+        hybridlat.predict(*steps, batch=4, **how)
     assert capfd.readouterr() == ("", "")
 
 
