@@ -205,6 +205,12 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
     assert refused.fix
 
 
+def test_a_size_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    found = read(tmp_path, f"network,latency_ms,size\na,1,{'9' * 5000}\nb,1,224\n", default=T4)
+    assert [row.names for row in found.rows] == [("b",)]
+    assert [refusal.reason for refusal in found.refused] == ["the size is not HEIGHTxWIDTH"]
+
+
 NET = "network,t\na,1\n"
 
 

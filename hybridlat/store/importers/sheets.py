@@ -204,7 +204,7 @@ class Table:
         place = -1 if "size" in self.column_map.columns else self.places.get("size", -1)
         if place >= 0 and self.header[place].lower() == "size":
             plain = [cell for row in self.rows for cell in row[place : place + 1]]
-            numbers = map(int, filter(str.isdecimal, plain))
+            numbers = [int(cell) for cell in plain if cell.isdecimal() and len(cell) < 10]
             if odd := [n for n in numbers if n < 24 or (n % 8 > 1 and n not in _SIDES)]:
                 raise StoreError(f"{path} has a size of pixels or MB: {odd[0]}; name it input_size")
         known = {*self.places, *self.column_map.constants}
