@@ -89,10 +89,13 @@ def predict(run: Run) -> int:
             _write_tables(run, table)  # hours may be in them
             raise
         except HybridlatError as error:
-            if len(each_target) == 1:
+            places = [*itertools.product(range(len(networks)), range(len(table.batches)), [k])]
+            if len(each_target) == 1:  # tests failed where their command did
+                table.answers.update((p, error) for p in places if p not in table.answers)
+                run.write_tables(junit=lambda: _junit(table))
                 raise
-            for i, j in itertools.product(range(len(networks)), range(len(table.batches))):
-                _keep(run, table, (i, j, k), error)
+            for place in places:
+                _keep(run, table, place, error)
     estimates = table.estimates()
     if failed := table.size - len(estimates):
         aside(f"{failed} of {table.size} predictions failed, the others are complete")

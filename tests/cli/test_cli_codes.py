@@ -123,6 +123,7 @@ AGREED: dict[str, tuple[str, list[Any]]] = {
         f"predict a.onnx b.onnx bad.onnx {TARGETS} --max-latency 7ms --junit -",
         [residual(), untrusted(), BAD, OTHER, replace(OTHER, latency_us=2.0), BAD],
     ),
+    "junit_of_one": ("predict bad.onnx --max-latency 7ms --junit -", [BAD]),
     "compared": ("compare a.onnx b.onnx", [residual(), untrusted()]),
     "compared_json": ("compare a.onnx b.onnx --json", [residual(), untrusted()]),
 }
