@@ -16,11 +16,14 @@ from hybridlat.graph.network import ITEM_BYTES
 from hybridlat.graph.operators import KINDS, activation_class, is_quantised, kind_of, weight_place
 from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shape, is_known
 
-Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
+Tensor = tuple[tuple[int, ...], int, float, bool, str]
+"""Shape, elements, bytes of each, whether it is a weight, and type."""
 Operands = Sequence[Tensor | None]
 FLOP = 17  # its place in a row
-CHANNELS_LAST = 4
-"""What a ``variant`` holds beside its mode where channels are innermost."""
+CHANNELS_LAST, SIGNED, UNSIGNED_WEIGHTS = 4, 8, 16
+"""What a ``variant`` holds beside its mode: channels innermost, and the types of 8 bits.
+
+CPUs multiply unsigned activations by signed weights (``VPDPBUSD``), other pairs half as fast."""
 _MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 
 
@@ -31,7 +34,7 @@ def tensor_of(text: str, weight: bool) -> Tensor:
     shape = tuple(int(d) for d in dims.split("x")) if dims else ()
     if shape and min(shape) < 0:
         raise ValueError(f"a size of {text!r} is negative")
-    return shape, math.prod(shape), ITEM_BYTES[dtype], weight
+    return shape, math.prod(shape), ITEM_BYTES[dtype], weight, dtype
 
 
 class KernelAttributes:
@@ -155,7 +158,7 @@ def kernel_row(
 ) -> tuple[str, tuple[float, ...]]:
     """The operator of a kernel, and its row of ``COLUMNS`` from ``kind`` to ``known``."""
     present = [t for t in read if t is not None]
-    blank: Tensor = ((), 1, 4, False)
+    blank: Tensor = ((), 1, 4, False, "float32")
     activation = activation_class(a.activation)
     added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
     fused = fusion(op)
@@ -192,6 +195,10 @@ def kernel_row(
     weight_bytes = sum(t[1] * t[2] for t in present if t[3]) - skipped[1]
     out_bytes = sum(t[1] * t[2] for t in made)
     known = all(is_known(one) for one in name.split("+"))
+    variant = a.variant
+    if is_quantised(name):
+        unsigned = any(t[3] and t[4] == "uint8" and len(t[0]) > 1 for t in present)
+        variant += SIGNED * (first[4] == "int8") + UNSIGNED_WEIGHTS * unsigned
     if kind == KINDS["conv"] and len(operands) > 1:
         weight = operands[1][0]
         taps = _taps(a.window or weight[2:])
@@ -252,7 +259,7 @@ def kernel_row(
         kind, batch, c_in, h_in, w_in, c_out, h_out, w_out, *taps, a.stride, a.dilation, groups,
         a.pad, product.m, product.n, product.k, product.flop, in_bytes, weight_bytes, out_bytes,
         main[2], activation, has_add, has_bias, len(present), len(main[0]),
-        *_stretches(name, kind, operands, main, a), a.variant, product.steps,
+        *_stretches(name, kind, operands, main, a), variant, product.steps,
         product.again * main[2], known,
     )  # fmt: skip
 

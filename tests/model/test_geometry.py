@@ -192,6 +192,21 @@ def test_a_reorder_to_channels_last_reads_channels_first() -> None:
     assert [row[name] for name in ("c_in", "h_in", "w_in")] == [416, 38, 20]
 
 
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_types_of_8_bits_are_told_apart(types: tuple[str, str]) -> None:
+    activation, weight = types
+    variant = 4 + 8 * (activation == "int8") + 16 * (weight == "uint8")
+    scale, zero = "float32:", f"{activation}:"
+    text = (
+        f"hybridlat-signature 2\ninput 0 {activation}:1x16x16x4\n"
+        f"node com.microsoft::QLinearConv@1 (0 {scale} {zero} {weight}:8x4x3x3 {scale} {weight}: "
+        f"{scale} {zero}) -> (1:{activation}:1x16x16x8) "
+        '{"channels_last":1,"pads":[1,1,1,1]}\noutput 1\n'
+    )
+    assert columns(text)["variant"].tolist() == [variant]
+    assert columns(text)["flop"].tolist() == [2.0 * 16 * 16 * 8 * 4 * 9]
+
+
 def test_a_gather_behind_a_view_reads_no_more_than_it_gives() -> None:
     text = (
         "hybridlat-signature 2\ninput 0 float32:1x1000x91\n"

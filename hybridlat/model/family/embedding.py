@@ -113,7 +113,7 @@ def describe(table: KernelTable, v: View) -> tuple[Array, Array]:
     parts = parts_us(table, v)
     kernels_us = parts.sum(axis=1)
     rows[:count, len(DESCRIPTORS) : LAYOUT] = parts / kernels_us[:, None]
-    rows[:count, LAYOUT] = v.variant >= CHANNELS_LAST
+    rows[:count, LAYOUT] = v.variant.astype(int) & CHANNELS_LAST > 0
     copy_us = max(table.copied_bytes, 1.0) / COPY_BYTES_PER_US
     return rows, np.append(kernels_us, [_HOST_US, copy_us])
 
