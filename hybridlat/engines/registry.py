@@ -91,6 +91,11 @@ def at_precision(target: Target, precision: str) -> Target:
     return replace(target, precision=own) if engine.keeps_precision else target
 
 
+def float_precision(target: Target) -> str:
+    """The precision in which FP32 tensors are computed: FP32 where the file's is kept."""
+    return at_precision(target, "fp32").precision
+
+
 def board_target(target: Target) -> Target:
     """The target without a version that no board reports as its own: a table's name, ``8.6.1``."""
     is_reported = re.fullmatch("[0-9]+[.][0-9]+", target.version)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from hybridlat.engines.registry import float_precision
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.named_target import known_target
 from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
@@ -145,13 +146,13 @@ class _Judge:
         except OnlyNetworks:
             self.on_message(f"{target}: reading the whole networks of its family")
             regimes = self._regimes(target)  # says why not, before a device is looked for
-            config = FitConfig(device_of(target, self.store), target.precision, options.seed)
+            config = FitConfig(device_of(target, self.store), float_precision(target), options.seed)
             report = regimes.evaluate(target, config, options.methods, options.networks)
         else:
             if options.networks is not None:
                 dataset = dataset.only(options.networks)
             refuse_few(dataset)
-            config = FitConfig(device_of(target, self.store), target.precision, options.seed)
+            config = FitConfig(device_of(target, self.store), float_precision(target), options.seed)
             report = evaluate_dataset(dataset, config, options, self.on_message)
             report = replace(report, results=(*report.results, *self._first_met(dataset)))
         judged, left_out = {result.method for result in report.results}, list[str]()

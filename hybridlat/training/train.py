@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hybridlat.engines.registry import float_precision
 from hybridlat.errors import InputError, StoreError
 from hybridlat.estimate.lookup import models, whole_networks
 from hybridlat.estimate.predict import family
@@ -90,7 +91,7 @@ def train_target(
         dataset, folder = _dataset(target, opened), scratch / "model"
         root = options.out or user_models_folder()
         device = options.device or device_of(target, opened)
-        config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
+        config = FitConfig(device, float_precision(target), options.seed, _priors(target, dataset))
         candidate = Candidate(dataset, config, on_message)
         candidate.save(folder)
         champion, made = Champion.find(target, root), models.model_hash(folder)

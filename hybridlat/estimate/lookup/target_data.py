@@ -228,8 +228,7 @@ class TargetData:
 
     @property
     def float_precision(self) -> str:
-        """The precision in which FP32 tensors are computed: FP32 where the file's is kept."""
-        return registry.at_precision(self.target, "fp32").precision
+        return registry.float_precision(self.target)
 
     def cached(
         self, what: str, form: type[T], work_out: Callable[[], T], besides: object = None
