@@ -18,6 +18,7 @@ from hybridlat.schema.target import Target
 from hybridlat.schema.workers import fitted_by
 from hybridlat.store import Store
 from hybridlat.training.onboarding import Onboarded, OnboardingOptions, measure_target, train_on
+from hybridlat.training.quantise import file_as_target_takes
 from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, pull, train_target
 
 _TARGET = "device/runtime/precision[/threads]: `hybridlat targets` lists them."
@@ -99,10 +100,11 @@ def onboard(run: Run) -> int:
     network in five is held out, and judges the model at the end. Run it again and it goes on where
     it stopped: nothing is measured twice. Where another version of the engine is known on this
     device, only what tells how far the two are apart is measured, and nothing is trained: --full
-    measures everything.
+    measures everything. For a target of files in 8 bits networks and kernels are quantised first.
 
     \b
     hybridlat onboard --time-limit 30m
+    hybridlat onboard --time-limit 30m --target epyc-26-2/onnxruntime/int8/1t
     hybridlat onboard --time-limit 1h30m --nets DIR --threads 4
     """
     chosen = OnboardingOptions(run.time_limit, run.store, run.nets, seed=run.seed)
@@ -131,7 +133,8 @@ def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> 
     """What another version of the engine gives, measured as the gate says; None without one."""
     with run.opened(target, threads=None, settings=chosen.settings) as (predictor, _):
         data = predictor.sessions.first.data
-        there = next((v for v in data.other_versions if v.model or v.networks >= FEW), None)
+        alike = (v for v in data.other_versions if v.target.precision == target.precision)
+        there = next((v for v in alike if v.model or v.networks >= FEW), None)
         if data.model is not None or there is None:
             return None
         began, measured, networks, wide = time.monotonic(), 0, 0, list[str]()
@@ -139,7 +142,7 @@ def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> 
             if time.monotonic() - began > chosen.budget_s:
                 wide.append("the time was over before all networks were answered")
                 break
-            answer = predictor.predict(path)
+            answer = predictor.predict(file_as_target_takes(path, target), name=path.stem)
             measured, networks = measured + answer.measured_now, networks + 1
             if not answer.trusted:
                 wide.append(f"{answer.network}: {why_untrusted(answer)}")

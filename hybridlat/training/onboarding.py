@@ -27,6 +27,7 @@ from hybridlat.schema.target import Target
 from hybridlat.schema.workers import OnMessage, OnProgress, silent
 from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import partition_of, random_kernels
+from hybridlat.training.quantise import as_target_takes
 from hybridlat.training.train import Trained, TrainingOptions, train_target
 
 SETTINGS = MeasurementConfig(
@@ -181,7 +182,8 @@ class _Bench:
         readable: list[Network] = []
         for path in sorted(files):
             try:
-                readable.append(onnx_io.read_network(path, name=path.stem))
+                network = onnx_io.read_network(path, name=path.stem)
+                readable.append(as_target_takes(network, self.target))
             except HybridlatError as error:
                 self.notes.append(f"{path.name} is left out: {error}")
         random.Random(f"hybridlat networks {seed}").shuffle(readable)
