@@ -20,7 +20,15 @@ from onnx import NodeProto, TensorProto, external_data_helper, helper, numpy_hel
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import ITEM_BYTES, Constant, Network, Node, TensorType
-from hybridlat.graph.operators import QUANTISERS, SET, SIZES, SMALL_ELEMENTS, WHOLE, is_quantised
+from hybridlat.graph.operators import (
+    QUANTISERS,
+    SET,
+    SIZES,
+    SMALL_ELEMENTS,
+    WHOLE,
+    is_quantised,
+    weight_place,
+)
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
@@ -33,6 +41,10 @@ _TYPES_SINCE |= dict.fromkeys([dtype for dtype in ITEM_BYTES if dtype.startswith
 """The set in which convolutions and quantisation came to know an element type."""
 _SCALES = dict.fromkeys(("float32", "float16", "bfloat16"), 0.01)
 _ZERO_POINTS = dict.fromkeys(("int8", "uint8", "int16", "uint16", "int4", "uint4"), 0)
+_LEVELS = {"int8": (-100, 101), "uint8": (28, 229)}
+"""What weights in 8 bits are drawn from, around a zero point of 0 or 128."""
+_GAIN = 2.5 / 58**2
+"""Times the fan-in: the squared scale of weights of ``_LEVELS`` whose results fill the range."""
 # Operators, and which of their inputs must be positive: a variance, a divisor.
 _POSITIVE = {"BatchNormalization": 4, "Div": 1, "Sqrt": 0, "Log": 0, "Pow": 0}
 
@@ -200,17 +212,22 @@ def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any
     if type_.dtype in WHOLE:
         if type_.dtype in SIZES:
             return zeros(type_)
-        drawn = np.random.default_rng(seed).integers(0, 100, size=type_.shape)
+        levels = _LEVELS.get(type_.dtype, (0, 100))
+        drawn = np.random.default_rng(seed).integers(*levels, size=type_.shape)
         return drawn.astype(_dtype(type_))
     values = _drawn(seed, type_.elements)
     if positive:
         values = np.float32(0.5) + np.abs(values)
     elif len(type_.shape) >= 2:
-        fan_in = math.prod(type_.shape[1:]) if len(type_.shape) > 2 else type_.shape[0]
-        values = values * np.float32(math.sqrt(2.0 / max(1, fan_in)))
+        values = values * np.float32(math.sqrt(2.0 / _fan_in(type_)))
     else:
         values = values * np.float32(0.1)
     return values.astype(_dtype(type_)).reshape(type_.shape)
+
+
+def _fan_in(type_: TensorType) -> int:
+    """How many weights of a matrix or filter one result sums over."""
+    return max(math.prod(type_.shape[1:]) if len(type_.shape) > 2 else type_.shape[0], 1)
 
 
 def _drawn(seed: int, count: int) -> NDArray[np.float32]:
@@ -223,6 +240,10 @@ def _dtype(type_: TensorType) -> Any:
 
 
 def _quantisation_constants(network: Network) -> dict[str, Constant]:
+    """Scales and zero points by name: those of weights keep activations within 8 bits.
+
+    Some kernels, a MaxPool among them, are quicker where all values are the largest.
+    """
     made, numbers = dict[str, Constant](), _SCALES | _ZERO_POINTS
     quantised = [node for node in network.nodes if node.op in QUANTISERS or is_quantised(node.op)]
     for name in [name for node in quantised for name in node.inputs[1:]]:
@@ -232,6 +253,16 @@ def _quantisation_constants(network: Network) -> dict[str, Constant]:
         type_ = constant.type
         if type_.dtype in numbers:
             made[name] = Constant(type_, (numbers[type_.dtype],) * type_.elements)
+    for node in quantised:
+        place = 0 if node.op in QUANTISERS else weight_place(node.op)
+        weight = network.constant(node, place)
+        if weight is None or weight.type.dtype not in _LEVELS or len(weight.type.shape) < 2:
+            continue
+        filled: list[int | float] = [math.sqrt(_GAIN / _fan_in(weight.type))]
+        filled.append(128 * (weight.type.dtype == "uint8"))
+        for name, number in zip(node.inputs[place + 1 : place + 3], filled, strict=False):
+            if name in made:
+                made[name] = Constant(made[name].type, (number,) * made[name].type.elements)
     makers = {out: node for node in network.nodes for out in node.outputs if out}
     for node in network.nodes:  # a bias in 32 bits, where input, weight and bias are dequantised
         reads = [makers[name] for name in node.inputs[:3] if name in makers]

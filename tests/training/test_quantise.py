@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
@@ -81,3 +82,19 @@ def test_other_targets_take_files_as_they_are(target: str) -> None:
 def test_a_quantised_file_stays_as_it_is(backend: Backend) -> None:
     once = as_target_takes(conv_relu(), backend.target)
     assert as_target_takes(once, backend.target) is once
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "resnet18", "mobilenetv2_100"])
+def test_made_up_values_fill_the_range_of_8_bits(backend: Backend, name: str) -> None:
+    network = onnx_io.read_network(NETS / f"{name}.onnx", name=name)
+    model = onnx.load_from_string(onnx_io.to_onnx(as_target_takes(network, backend.target), 0))
+    stored = [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in stored)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    images = _OneImage(network).get_next()
+    values = [value for value in session.run(None, images) if value.size >= 1000]
+    full = sum(len(np.unique(value)) > 50 and (value == 255).mean() < 0.6 for value in values)
+    assert full >= 0.8 * len(values) > 3
