@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import predict
+from hybridlat import Estimate, predict
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targets
 from hybridlat.model.family import shipped
@@ -15,6 +15,8 @@ from hybridlat.model.family.shipped import family_heads
 from hybridlat.model.model_files import user_models_folder
 from hybridlat.schema.plugins import shipped as shipped_path
 from hybridlat.schema.structure import half_width_share
+from hybridlat.schema.target import Target
+from hybridlat.training.quantise import file_as_target_takes
 from tests.cli.shell import call
 from tests.engines.test_device_sheets import SHORT
 from tests.networks import NETS
@@ -142,3 +144,21 @@ def test_a_family_lists_its_devices(text: str, shown: str, not_shown: str, tmp_p
     devices = {row["target"].split("/")[0] for row in rows}
     assert set(shown.split()) <= devices and devices.isdisjoint(not_shown.split())
     assert set(shown.split()) <= set(re.split(r"[\s,/]+", call("targets", text, *store).out))
+
+
+def test_a_model_of_fp32_does_not_guess_int8_where_another_cpu_knows_it(
+    own_models: Path, tmp_path: Path
+) -> None:
+    target = Target.parse("i7-12700h/onnxruntime-1.31/int8/1t")
+    file = file_as_target_takes(NETS / "resnet18.onnx", target)
+
+    def estimate() -> Estimate:
+        return predict(file, target, store=str(tmp_path / "s.db"), measure="never")
+
+    without = estimate()
+    known = shipped_path("models", "epyc-26-2_onnxruntime-1.31_fp32_1t")
+    shutil.copytree(known, own_models / "i7-12700h_onnxruntime-1.31_fp32_1t")
+    beside = estimate()
+    for answer in (without, beside):
+        assert any("Learned from another CPU" in warning.text for warning in answer.warnings)
+    assert beside.latency_us == pytest.approx(without.latency_us, rel=0.1)

@@ -82,6 +82,11 @@ class TargetData:
         """The model of unseen cells: the target's own, else that of a related target."""
         return self._model[1] if self._model else None
 
+    @property
+    def model_is_related(self) -> bool:
+        """Whether it learned from files of another precision."""
+        return self._model is not None and self._model[0] not in self.model_folders
+
     @cached_property
     def model_hash(self) -> str:
         return folders.model_hash(self._model[0]) if self._model else ""
@@ -89,6 +94,7 @@ class TargetData:
     @cached_property
     def _model(self) -> tuple[Path, CellModel] | None:
         related = [folder for target in self.related for folder in folders.model_folders(target)]
+        related *= self._is_installed
 
         def read(folder: Path) -> tuple[Path, CellModel]:
             return folder, folders.read_model(folder)

@@ -106,7 +106,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     sums_up = can_measure or own_composition(data) is not None
     shared = None if sums_up else family_law(data)
     if model is not None and shared is None:
-        yield OwnModel(model), can_measure
+        yield OwnModel(model), can_measure and not data.model_is_related
     versions, shared = versions_of(data, can_measure), shared or family_law(data)
     if shared is not None:
         yield from ((replace(each, rival=shared), False) for each in versions)
@@ -116,12 +116,13 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     if can_measure:
         yield from ((each, True) for each in versions)
         return
-    if model is not None:
-        yield OwnModel(model), True
-    is_cpu = model is None and (device is None or device.kind == "cpu")
+    own = [] if model is None else [OwnModel(model)]
+    if not data.model_is_related:
+        yield from ((each, True) for each in own)
+    is_cpu = (model is None or data.model_is_related) and (device is None or device.kind == "cpu")
     nearest = other_cpu(data) if is_cpu else None
     others = versions if nearest is None else [*versions, nearest]
-    yield from ((each, True) for each in others)
+    yield from ((each, True) for each in (*others, *own))
     models = (each.there.model for each in others)
     device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
