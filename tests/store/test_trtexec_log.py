@@ -384,6 +384,8 @@ $ nvidia-smi --lock-gpu-clocks="tdp, tdp"
 # nvidia-smi -ac 5001,900
 $ nvidia-smi --applications-clocks="405, 1590"
 $ nvidia-smi -lmc '405'
+# echo 306000000 > /sys/class/devfreq/17000000.ga10b/max_freq
+$ echo "306000000" | sudo tee /sys/devices/gpu.0/devfreq/17000000.ga10b/max_freq
 Memory clocks set to "(memClkMin 405, memClkMax 405)" for GPU 00000000:1E:00.0
 $ sudo nvpmodel -m 2"""
 
@@ -391,6 +393,15 @@ $ sudo nvpmodel -m 2"""
 HINDERED = """export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50
 export CUDA_LAUNCH_BLOCKING=1
 export NVIDIA_TF32_OVERRIDE=0"""
+
+
+HOT = """    Clocks Event Reasons
+        Idle                              : Not Active
+        SW Power Cap                      : Active
+        HW Slowdown                       : Not Active
+            HW Thermal Slowdown           : Active
+            HW Power Brake Slowdown       : Not Active
+"""
 
 
 UNLOCKED = "$ nvidia-smi -rgc\n$ nvidia-smi -rmc\n$ nvpmodel -q\nNV Power Mode: 7W\n"
@@ -417,6 +428,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
         assert first.objection is not None and second.objection is None
         assert first.objection.value == word[7:]
     assert read_runs(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100\n{LOG_8}")[0].objection is None
+    first, second = read_runs(f"{HOT}{LOG_8}{HOT.replace(': Active', ': Not Active')}{other}")
+    assert first.objection is not None and second.objection is None
+    assert "HW Thermal Slowdown" in first.objection.value
     below = f"{LOG_8}&&&& PASSED TensorRT.trtexec\nModel: Orin Nano\nBatch: 16\nStreams: 4\n"
     first, second = read_runs(f"{below}NV Power Mode[1]: 7W\n{other}")  # of a script, or a tool
     assert (first.objection, second.objection, second.power_mode) == (None, None, "7W")

@@ -151,7 +151,7 @@ def slowed(
 ) -> Refusal | None:
     """Why a run is no plain one below what slows it, or a power mode that has only a number."""
     if hindered:
-        why = "the GPU was shared, waited for, profiled or kept from TF32"
+        why = "the GPU was hot, shared, waited for, profiled or kept from TF32"
         return Refusal(why, hindered.strip(), "run again without it")
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
