@@ -28,6 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from msgspec import structs
+
 from experiments import nasbench201
 from experiments.sum_of_cells_report import print_report
 from hybridlat import onnx_io
@@ -39,14 +41,13 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
-from hybridlat.schema.measurement import Breakdown
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import RARE
 from hybridlat.training.kernel_sampler import sweep
 
 DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
 SWEEP_KERNELS = 4800
-SWEEP_RARER = 1600
 SWEEP_SEED = 0
 SWEEP_BATCH = 400
 NAS_NETWORKS = 60
@@ -82,15 +83,15 @@ class Subject:
         )
 
 
-def subjects(backend: Backend, only: Sequence[str]) -> list[Subject]:
-    """Real networks first, then the NAS sample; lowered by the engine."""
+def subjects(backend: Backend, only: Sequence[str], nets: Path | None = None) -> list[Subject]:
+    """Real networks first, then the NAS sample; those of a folder ``nets`` alone."""
     result = []
-    for path in sorted((ROOT / "data" / "nets").glob("*.onnx")):
+    for path in sorted((nets or ROOT / "data" / "nets").glob("*.onnx")):
         if not only or path.stem in only:
             network = onnx_io.read_network(path)
             result.append(subject(backend, network, {"network": path.stem, "set": "nets"}))
     # An architecture without a path from input to output computes a constant: nothing to time.
-    drawn = nasbench201.sample(2 * NAS_NETWORKS, NAS_SEED) if not only else []
+    drawn = nasbench201.sample(2 * NAS_NETWORKS, NAS_SEED) if not only and not nets else []
     for arch in [a for a in drawn if nasbench201.live_edges(a)][:NAS_NETWORKS]:
         name = f"nasbench201-{nasbench201.index_from_arch(arch)}"
         network = onnx_io.read_network(nasbench201.build(arch), name=name)
@@ -125,11 +126,19 @@ def _count(
     )
 
 
-def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
-    """Measure everything that the store does not hold yet."""
+def opened(precision: str) -> Backend:
+    """This machine's CPU, for files of a precision."""
     backend = open_backend("onnxruntime", {"threads": 1})
+    backend.target = replace(backend.target, precision=precision)
+    return backend
+
+
+def run(
+    backend: Backend, store: Store, only: Sequence[str], nets: Path | None, budget_s: float | None
+) -> None:
+    """Measure everything that the store does not hold yet."""
     started = time.monotonic()
-    everything = subjects(backend, only)
+    everything = subjects(backend, only, nets)
     # Neighbours in the alphabet are of one family: deal them out over the batches.
     count = -(-len(everything) // BATCH)
     batches = [everything[i::count] for i in range(count)]
@@ -157,12 +166,11 @@ def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
             _measure(backend, store, parts, BASELINE, f"{what} {number + 1}/{count}")
 
 
-def run_sweep(store: Store, budget_s: float | None) -> None:
-    """Measure random realistic kernels, for the model of unseen cells to learn from."""
-    backend = open_backend("onnxruntime", {"threads": 1})
+def run_sweep(backend: Backend, store: Store, count: int, budget_s: float | None) -> None:
+    """Measure random realistic kernels, and a third as many rarer ones, to learn others from."""
     started = time.monotonic()
-    drawn = list(sweep(backend, SWEEP_KERNELS, SWEEP_SEED))
-    drawn += sweep(backend, SWEEP_RARER, SWEEP_SEED, families=RARE)
+    drawn = list(sweep(backend, count, SWEEP_SEED))
+    drawn += sweep(backend, count // 3, SWEEP_SEED, families=RARE)
     for place in range(0, len(drawn), SWEEP_BATCH):
         if budget_s is not None and time.monotonic() - started > budget_s:
             return
@@ -173,19 +181,42 @@ def run_sweep(store: Store, budget_s: float | None) -> None:
         _measure(backend, store, jobs, SWEEP, f"sweep {place + len(jobs)}/{len(drawn)}")
 
 
-def write_pack(store: Store, folder: Path) -> Path:
-    """The store's records of this machine as a pack, with the breakdowns as they are made now."""
-    backend = open_backend("onnxruntime", {"threads": 1})
+def write_pack(
+    backend: Backend, store: Store, nets: Path | None, is_lean: bool, folder: Path
+) -> Path:
+    """The store's records of this machine as a pack, with the breakdowns as they are made now.
+
+    A lean one leaves out what no network of ``nets`` is made of, single kernels and layers among
+    it, but for kernels of the sweep; of a cell's samples it keeps every sixteenth and both ends.
+    """
     with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "pack.db") as clean:
         records = list(store.measurements(backend.target))
+        known = {r.signature for r in records if r.kind == "network"}
+        result = [s for s in subjects(backend, (), nets) if s.whole.signature.hash in known]
+        breakdowns = [s.breakdown(backend) for s in result]
+        if is_lean:
+            kept = {b.signature for b in breakdowns} | {h for b in breakdowns for h, _ in b.cells}
+            of_sweep = {r.signature for r in records if r.labels.get("sweep")}
+            records = [_lean(r) for r in records if r.signature in kept | of_sweep]
+            breakdowns = [structs.replace(b, layers=()) for b in breakdowns]
         clean.add_signatures(store.signature_texts({r.signature for r in records}))
         clean.add(records)
-        known = {r.signature for r in records if r.kind == "network"}
-        result = [s for s in subjects(backend, ()) if s.whole.signature.hash in known]
-        clean.add_breakdowns([s.breakdown(backend) for s in result])
+        clean.add_breakdowns(breakdowns)
         source = "measured by experiments/sum_of_cells.py"
         clean.export(folder, backend.target, source=source, licence="Apache-2.0")
     return folder / backend.target.folder
+
+
+def _lean(record: Measurement) -> Measurement:
+    """The record of a network, or that of a cell with few of its samples."""
+    if record.kind == "network":
+        return record
+    visits = []
+    for visit in record.visits:
+        ends = (min(visit.samples_us), max(visit.samples_us)) if visit.samples_us else ()
+        samples_us = (*ends, *visit.samples_us[::16])
+        visits.append(structs.replace(visit, samples_us=samples_us))
+    return structs.replace(record, visits=tuple(visits))
 
 
 def _measure(
@@ -229,19 +260,24 @@ def main() -> None:
     parser.add_argument("action", choices=("measure", "sweep", "pack", "report"))
     parser.add_argument("--store", help="URL of the store; report without it reads the pack")
     parser.add_argument("--only", nargs="*", default=[], help="names of networks")
+    parser.add_argument("--nets", type=Path, help="folder of networks instead of data/nets")
+    parser.add_argument("--precision", default="fp32", help="that of the networks")
+    parser.add_argument("--kernels", type=int, default=SWEEP_KERNELS, help="how many to sweep")
+    parser.add_argument("--lean", action="store_true", help="a pack of cells and networks alone")
     parser.add_argument("--budget", type=float, help="seconds after which no batch is begun")
     chosen = parser.parse_args()
-    if chosen.action == "measure":
-        with Store(chosen.store) as store:
-            run(store, chosen.only, chosen.budget)
-    elif chosen.action == "sweep":
-        with Store(chosen.store) as store:
-            run_sweep(store, chosen.budget)
-    elif chosen.action == "pack":
-        with Store(chosen.store) as store:
-            print(write_pack(store, ROOT / "data" / "packs"))
-    else:
+    if chosen.action == "report":
         print_report(chosen.store)
+        return
+    backend = opened(chosen.precision)
+    with Store(chosen.store) as store:
+        if chosen.action == "measure":
+            run(backend, store, chosen.only, chosen.nets, chosen.budget)
+        elif chosen.action == "sweep":
+            run_sweep(backend, store, chosen.kernels, chosen.budget)
+        else:
+            folder = ROOT / "data" / "packs"
+            print(write_pack(backend, store, chosen.nets, chosen.lean, folder))
 
 
 if __name__ == "__main__":
