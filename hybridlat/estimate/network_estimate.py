@@ -253,7 +253,7 @@ def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
 def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where that cannot be told."""
     try:
-        device, precision = device_of(data), data.float_precision
+        device, precision = device_of(data), registry.float_precision(data.target)
         return network_structure(request.file, request.partition, device, precision)
     except (StoreError, ValueError) as error:
         _log.warning("%s is not drawn: %s", request.file.name, error)

@@ -93,8 +93,8 @@ class TargetData:
 
     @cached_property
     def _model(self) -> tuple[Path, CellModel] | None:
-        related = [folder for target in self.related for folder in folders.model_folders(target)]
-        related *= self._is_installed
+        peers = self.related if self._is_installed else ()
+        related = [folder for target in peers for folder in folders.model_folders(target)]
 
         def read(folder: Path) -> tuple[Path, CellModel]:
             return folder, folders.read_model(folder)
@@ -231,10 +231,6 @@ class TargetData:
     def precisions(self) -> set[str]:
         """Those under which the engine runs the same cells, the target's own among them."""
         return {target.precision for target in (self.target, *self.related)}
-
-    @property
-    def float_precision(self) -> str:
-        return registry.float_precision(self.target)
 
     def cached(
         self, what: str, form: type[T], work_out: Callable[[], T], besides: object = None

@@ -16,8 +16,9 @@ roofline            devices with a data sheet           0.7
 
 Another version answers only where it is surer than the family. An own model goes before the family
 where whole networks taught how its cells sum up (experiments/tried_in_vain.md says why); a cell far
-from training goes to the family even then. Where cells can be measured, records, the own model and
-other versions, whatever the distance, and a family are the whole chain.
+from training goes to the family even then. A model of files of another precision answers, far from
+its training, behind another CPU. Where cells can be measured, records, the own model and other
+versions, whatever the distance, and a family are the whole chain.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybridlat.engines.registry import float_precision
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import Block, CellPrior
 from hybridlat.estimate.compose.target_composition import own_composition
@@ -126,7 +128,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     models = (each.there.model for each in others)
     device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
-        yield parts.Roofline(device, data.float_precision), True
+        yield parts.Roofline(device, float_precision(data.target)), True
 
 
 def family_law(data: TargetData) -> Family | None:
@@ -212,7 +214,7 @@ def _by_sheet(
     predicted = [i for i, answer in answers.items() if answer.source == "predicted"]
     if not predicted:
         return None, 0.0, ()
-    device, precision = _device(data), data.float_precision
+    device, precision = _device(data), float_precision(data.target)
     kernels = geometry([cells.texts[i] for i in predicted])
     strange = np.flatnonzero(kernels.column("known") < 1)
     unknown = tuple(sorted({kernels.op(int(row)) for row in strange}))
