@@ -256,7 +256,9 @@ def _quantisation_constants(network: Network) -> dict[str, Constant]:
     for node in quantised:
         place = 0 if node.op in QUANTISERS else weight_place(node.op)
         weight = network.constant(node, place)
-        if weight is None or weight.type.dtype not in _LEVELS or len(weight.type.shape) < 2:
+        if place == 1 or weight is None:  # it has no scale of its own right behind it
+            continue
+        if weight.type.dtype not in _LEVELS or len(weight.type.shape) < 2:
             continue
         filled: list[int | float] = [math.sqrt(_GAIN / _fan_in(weight.type))]
         filled.append(128 * (weight.type.dtype == "uint8"))

@@ -80,8 +80,10 @@ class _Quantiser:
     def _add(self, node: Node) -> None:
         is_in_8_bits = node.op in _IN_8_BITS and not node.domain
         first = node.inputs[0] if node.inputs else ""
-        is_end = node.op in _ENDS and is_in_8_bits and first in self.renamed
-        if is_end or (node.op == "BatchNormalization" and self.source.maker(first, "Conv")):
+        maker = self.source.maker(first, "Conv")
+        norm = self.source.reader(maker, "BatchNormalization") if maker is not None else None
+        is_end = (node.op in _ENDS and is_in_8_bits) or node is norm
+        if is_end and first in self.renamed:
             self.renamed[node.outputs[0]] = self.renamed[first]
             return
         norm = self.source.reader(node, "BatchNormalization") if node.op == "Conv" else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
@@ -17,6 +18,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
+from hybridlat.graph.operators import QUANTISERS
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
 from hybridlat.training.kernel_sampler import sweep
@@ -77,6 +79,16 @@ def test_random_kernels_of_such_a_target_are_in_8_bits(backend: Backend) -> None
 def test_other_targets_take_files_as_they_are(target: str) -> None:
     network = conv_relu()
     assert as_target_takes(network, Target.parse(target)) is network
+
+
+def test_a_network_in_half_precision_is_left_as_it_is(backend: Backend) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float16[1,4,8,8] x, float16[4,4,3,3] w, float16[4] s, float16[4] b, float16[4] m,
+       float16[4] v) => (float16[1,4,6,6] y)
+    { c = Conv(x, w) n = BatchNormalization(c, s, b, m, v) y = Relu(n) }"""
+    network = onnx_io.read_network(onnx.parser.parse_model(text))
+    after = as_target_takes(network, backend.target)
+    assert not {node.op for node in after.nodes} & QUANTISERS
 
 
 def test_a_quantised_file_stays_as_it_is(backend: Backend) -> None:
