@@ -75,7 +75,7 @@ def quantise(source: Path, to: Path, types: tuple[str, ...]) -> None:
         filled.write_bytes(onnx_io.to_onnx(network, 0))
         quant_pre_process(str(filled), str(folded), skip_symbolic_shape=True)
         for name in types:
-            result = to / name / f"{source.stem}-{name}.onnx"
+            result = to / name / f"{source.stem}@{name}.onnx"
             result.parent.mkdir(parents=True, exist_ok=True)
             quantize_static(str(folded), str(result), OneImage(folded), **TYPES[name])
 

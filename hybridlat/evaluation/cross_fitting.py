@@ -38,14 +38,22 @@ Places = NDArray[np.intp]
 
 
 def fold_of(name: str) -> int:
-    """The fold of a network, from the hash of its name: adding others never moves it."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % FOLDS
+    """The fold of a network, from the hash of its name: adding others never moves it.
+
+    Forms of one network, ``NAME@FORM``, are in one fold.
+    """
+    return int.from_bytes(_digest(name)[:8], "big") % FOLDS
 
 
 def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
-    """Folds of the same size, dealt out in the order of the names' hashes."""
-    ordered = sorted(set(names), key=lambda name: (hashlib.sha256(name.encode()).digest(), name))
-    return {name: index % folds for index, name in enumerate(ordered)}
+    """Folds of as many networks, dealt out in the order of the names' hashes."""
+    ordered = sorted(set(names), key=lambda name: (_digest(name), name))
+    number = {digest: index for index, digest in enumerate(dict.fromkeys(map(_digest, ordered)))}
+    return {name: number[_digest(name)] % folds for name in ordered}
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.partition("@")[0].encode()).digest()
 
 
 def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -> Iterator[Any]:

@@ -107,6 +107,9 @@ def test_folds_depend_on_names_alone() -> None:
     assert even_folds(names) == even_folds(names[::-1])
     assert Counter(even_folds(names).values()) == dict.fromkeys(range(5), 8)
     assert {fold_of(n) for n in names} == set(range(5))
+    forms = [f"{name}@{form}" for name in names for form in ("u8s8", "s8s8")]
+    assert {form: even_folds(names)[form.partition("@")[0]] for form in forms} == even_folds(forms)
+    assert all(fold_of(form) == fold_of(form.partition("@")[0]) for form in forms)
 
 
 def test_who_leaves_answers_out_is_not_the_best() -> None:
