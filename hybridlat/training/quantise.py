@@ -60,7 +60,11 @@ def quantised(network: Network, dtype: str = "uint8") -> Network:
 
 @dataclass
 class _Quantiser:
-    """A network in the making; ``renamed`` are tensors by the names that they have now."""
+    """A network in the making.
+
+    ``renamed`` are tensors by the names that they have now, ``norms`` the normalisations that fold
+    into the convolution before them, by what that makes.
+    """
 
     source: Network
     dtype: str
@@ -69,6 +73,9 @@ class _Quantiser:
 
     def __post_init__(self) -> None:
         self.types, self.constants = dict(self.source.types), dict(self.source.constants)
+        convolutions = (n for n in self.source.nodes if n.op == "Conv" and not n.domain)
+        norms = ((n.outputs[0], self.source.reader(n, "BatchNormalization")) for n in convolutions)
+        self.norms = {made: norm for made, norm in norms if norm is not None}
 
     def network(self) -> Network:
         for node in self.source.nodes:
@@ -80,13 +87,11 @@ class _Quantiser:
     def _add(self, node: Node) -> None:
         is_in_8_bits = node.op in _IN_8_BITS and not node.domain
         first = node.inputs[0] if node.inputs else ""
-        maker = self.source.maker(first, "Conv")
-        norm = self.source.reader(maker, "BatchNormalization") if maker is not None else None
-        is_end = (node.op in _ENDS and is_in_8_bits) or node is norm
+        is_end = (node.op in _ENDS and is_in_8_bits) or node is self.norms.get(first)
         if is_end and first in self.renamed:
             self.renamed[node.outputs[0]] = self.renamed[first]
             return
-        norm = self.source.reader(node, "BatchNormalization") if node.op == "Conv" else None
+        norm = self.norms.get(node.outputs[0])
         if norm is not None and len(node.inputs) == 2:  # its shift becomes the bias
             node = replace(node, inputs=(*node.inputs, norm.inputs[2]))
         inputs = [self.renamed.get(name, name) for name in node.inputs]
