@@ -46,7 +46,7 @@ def fold_of(name: str) -> int:
 
 
 def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
-    """Folds of as many networks, dealt out in the order of the names' hashes."""
+    """Folds of equally many networks, dealt out in the order of the names' hashes."""
     ordered = sorted(set(names), key=lambda name: (_digest(name), name))
     number = {digest: index for index, digest in enumerate(dict.fromkeys(map(_digest, ordered)))}
     return {name: number[_digest(name)] % folds for name in ordered}
