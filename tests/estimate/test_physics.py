@@ -12,6 +12,11 @@ EINSUM = """g (float[8,1024,28,28] x) => (float[8,1024,28,28] y)
     { y = Einsum<equation = "bchw,oc->bohw">(x, w) }"""
 LSTM = "g (float[500,1,1024] x) => (float[500,1,1,1024] y) { y = LSTM<hidden_size=1024>(x, w, r) }"
 GRU = "g (float[100,{0},256] x) => (float[100,1,{0},256] y) {{ y = GRU<hidden_size=256>(x, w, r) }}"
+QUANTISED = """g (float[1,512,28,28] x) => (float[1,512,28,28] y)
+    <float s = {0.02}, uint8 z = {7}> {
+    q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)
+    e = DequantizeLinear<axis=0>(w, t, n)
+    c = Conv<pads=[1,1,1,1]>(d, e)  r = QuantizeLinear(c, s, z)  y = DequantizeLinear(r, s, z) }"""
 STRANGE = """g (float[1,8,32,32] x) => (float[1,8,32,32] y)
     { c = Conv<pads=[1,1,1,1]>(x, w)  y = org.example.Strange(c) }"""
 
@@ -37,6 +42,16 @@ def test_a_recurrent_layer_reads_its_weights_in_every_step() -> None:
     estimate = _predicted(LSTM, w=[1, 4096, 1024], r=[1, 4096, 1024])
     read_us = 500 * 2 * 4096 * 1024 / device_sheets.load("t4").bandwidth_bytes_per_s * 1e6
     assert ends(estimate)[0] >= read_us
+
+
+def test_a_peak_in_fp32_does_not_limit_8_bits() -> None:
+    """A CPU multiplies them several times as fast, and only FP32 was probed."""
+    made = model(QUANTISED, {"w": (3, [512, 512, 3, 3]), "t": (1, [512]), "n": (3, [512])})
+    at = "epyc-26-2/onnxruntime-1.31/int8/1t"
+    estimate = predict(made, at, measure="never", store="sqlite://")
+    low_us, latency_us, _ = ends(estimate)
+    assert low_us < 0.95 * latency_us
+    assert "beyond-physics" not in [warning.code for warning in estimate.warnings]
 
 
 def test_work_that_shapes_do_not_tell_is_named() -> None:
