@@ -247,3 +247,20 @@ FAMILY_OF: Mapping[str, str] = {
 def is_known(op: str) -> bool:
     """Whether the table tells the work of an operator (without its domain)."""
     return op in FAMILY_OF or op in PER_RESULT
+
+
+def axis_order(shape: Shape, stated: Sequence[int]) -> list[int]:
+    """A Transpose's order of axes: reversed where none is stated."""
+    axes = range(len(shape))
+    return [*stated] if sorted(stated) == [*axes] else [*reversed(axes)]
+
+
+def moves_many(order: Sequence[int]) -> bool:
+    """Whether more than one axis changes its place among the others.
+
+    Engines have quick code for one; ONNX Runtime moves more of them number by number.
+    """
+    others = [axis for axis, place in enumerate(order) if axis != place]
+    first, behind = (others[0], others[-1] + 1) if others else (0, 0)
+    plain, turned = [*range(first, behind)], [*order[first:behind]]
+    return turned not in ([*plain[1:], *plain[:1]], [*plain[-1:], *plain[:-1]])

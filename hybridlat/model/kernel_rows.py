@@ -199,6 +199,8 @@ def kernel_row(
     if is_quantised(name):
         unsigned = any(t[3] and t[4] == "uint8" and len(t[0]) > 1 for t in present)
         variant += SIGNED * (first[4] == "int8") + UNSIGNED_WEIGHTS * unsigned
+    if name == "Transpose":
+        variant += work.moves_many(work.axis_order(first[0], a.order))
     if kind == KINDS["conv"] and len(operands) > 1:
         weight = operands[1][0]
         taps = _taps(a.window or weight[2:])
@@ -282,8 +284,9 @@ def _stretches(
         axis %= len(shape)
         return math.prod(shape[axis + 1 :]), shape[axis]
     if kind == KINDS["move"]:
-        if a.order and len(a.order) == len(shape):
-            moved = [axis for axis, place in enumerate(a.order) if axis != place]
+        if name == "Transpose":
+            order = work.axis_order(shape, a.order)
+            moved = [axis for axis, place in enumerate(order) if axis != place]
             return math.prod(shape[max(moved, default=-1) + 1 :]), 1
         if a.axis is not None and shape and -len(shape) <= a.axis < len(shape):
             return math.prod(shape[a.axis % len(shape) :]), 1
