@@ -1,9 +1,11 @@
 """Data sheets: what is shipped holds against arithmetic, what is wrong is named, a user has own."""
 
 import re
+import time
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -281,6 +283,14 @@ def test_this_machines_cpu_is_probed() -> None:
     assert 1e9 < probed.peak("fp32") < 1e13
     assert 1e8 < probed.bandwidth_bytes_per_s < 1e12
     assert probed.cache_bytes == tuple(sorted(probed.cache_bytes))
+
+
+def test_a_probe_does_not_count_what_others_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the CPU looked half as fast, and so did all that was predicted."""
+    waiting = SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name="x")])
+    waiting.run = lambda outputs, feed: time.sleep(0.01)
+    monkeypatch.setattr("onnxruntime.InferenceSession", lambda *args, **options: waiting)
+    assert device_sheets._matmul_flops.__wrapped__(1, size=64, repeats=3) > 2 * 64**3 / 0.005
 
 
 @pytest.mark.parametrize(
