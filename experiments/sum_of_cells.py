@@ -43,7 +43,7 @@ from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import Store
-from hybridlat.training.kernel_families import RARE
+from hybridlat.training.kernel_families import ATTENTION, RARE
 from hybridlat.training.kernel_sampler import sweep
 
 DISAGREE_SHARE = 0.015  # standard error of the mean: two measurements 3 % apart
@@ -167,10 +167,14 @@ def run(
 
 
 def run_sweep(backend: Backend, store: Store, count: int, budget_s: float | None) -> None:
-    """Measure random realistic kernels, and a third as many rarer ones, to learn others from."""
+    """Measure random realistic kernels to learn others from.
+
+    A third as many are rarer ones, a quarter are of transformers.
+    """
     started = time.monotonic()
     drawn = list(sweep(backend, count, SWEEP_SEED))
     drawn += sweep(backend, count // 3, SWEEP_SEED, families=RARE)
+    drawn += sweep(backend, count // 4, SWEEP_SEED, families=ATTENTION)
     for place in range(0, len(drawn), SWEEP_BATCH):
         if budget_s is not None and time.monotonic() - started > budget_s:
             return

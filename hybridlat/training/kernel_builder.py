@@ -99,7 +99,7 @@ class KernelBuilder(NetworkBuilder):
         return self.node("GlobalAveragePool", (tensor,), self.like(tensor, side=1))
 
     def reshaped(self, tensor: str, shape: Shape) -> str:
-        return self.node("Reshape", (tensor, self.numbers(*shape)), shape)
+        return self.aside(self.node("Reshape", (tensor, self.numbers(*shape)), shape))
 
     def vectors(self, count: int, size: int) -> list[str]:
         """Weights of one number a channel: scales, shifts."""
@@ -107,7 +107,7 @@ class KernelBuilder(NetworkBuilder):
 
     def activated(self, tensor: str, kind: str) -> str:
         """An activation as exporters write it; none for an empty ``kind``."""
-        values = {"Clip": (0.0, 6.0), "Gelu": (1.4142135, 1.0, 0.5)}.get(kind, ())
+        values = _OPERANDS.get(kind, ())
         numbers = [self.constant((), (value,)) for value in values]
         if kind == "Gelu":  # x·(1 + erf(x/√2))/2
             root, one, half = numbers
@@ -159,6 +159,15 @@ class KernelBuilder(NetworkBuilder):
         result = self.node("Add", (result, *self.vectors(1, outer)))
         return self.activated(result, "Gelu") if gelu else result
 
+    def resized(self, x: str, factor: float, mode: str) -> str:
+        side = int(factor * self.side(x))
+        centred = "asymmetric" if mode == "nearest" else "half_pixel"
+        operands = (x, "", self.constant((4,), (1.0, 1.0, factor, factor)))
+        return self.node(
+            "Resize", operands, self.like(x, side=side), mode=mode, nearest_mode="floor",
+            coordinate_transformation_mode=centred,
+        )  # fmt: skip
+
     def transposed_conv(self, x: str, channels: int | str, window: Sequence[int]) -> str:
         (kernel, stride, pad), width = window, self.width(x)
         relative = {"all": width, "half": max(width // 2, 8)}
@@ -181,6 +190,9 @@ class KernelBuilder(NetworkBuilder):
         return self.reshaped(dealt, self.shape(x))
 
 
+_OPERANDS: Mapping[str, tuple[float, ...]] = {
+    "Clip": (0.0, 6.0), "Gelu": (1.4142135, 1.0, 0.5), "Pow": (2.0,),
+}  # fmt: skip
 _FOLLOWERS: Mapping[tuple[bool, str], float] = {
     (False, "Relu"): 0.45, (False, ""): 0.16, (False, "Clip"): 0.1, (True, ""): 0.06,
     (True, "Relu"): 0.1, (False, "SiLU"): 0.06, (False, "HardSwish"): 0.05,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hybridlat.training import attention_kernels as attention
+from hybridlat.training.attention_kernels import Tokens
 from hybridlat.training.kernel_builder import SIDES, Entered, KernelBuilder
 
 ANY_TENSOR = Entered()
@@ -44,6 +46,7 @@ def _channels_last(k: KernelBuilder) -> str:
 _STRIDES: Mapping[int, float] = {1: 0.75, 2: 0.25}
 _REDUCTIONS = ("ReduceMean", "ReduceMean", "ReduceMax")
 _ACTIVATIONS = ("LeakyRelu", "PRelu", "Elu", "Tanh", "Gelu", "Clip", "SiLU", "Erf")
+_FUNCTIONS = ("Pow", "Pow", "Exp", "Sqrt", "Abs", "Neg", "Softplus", "Log", "Reciprocal")
 
 COMMON: Mapping[str, Family] = {
     "conv": Family(
@@ -117,6 +120,13 @@ RARE: Mapping[str, Family] = {
         2, lambda k, x, kind, alone: k.activated(k.unfused(x) if alone else x, kind),
         (_ACTIVATIONS, {True: 0.6, False: 0.4}), end=0.5,
     ),
+    "function": Family(
+        2, lambda k, x, kind: k.activated(k.unfused(x), kind), (_FUNCTIONS,), end=0.0,
+    ),
+    # Several filters a channel, or taps apart: other code than a plain depthwise convolution's.
+    "odd depthwise": Family(1, lambda k, x, size, stride, filters: k.conv(
+        x, filters * k.width(x), size, stride, k.width(x), dilation=2 if filters == 1 else 1,
+    ), ({3: 0.6, 5: 0.2, 7: 0.2}, {1: 0.5, 2: 0.5}, (1, 2, 2, 4)), Entered(low=16), 0.5),
     "product": Family(
         2, KernelBuilder.product, ((1, 2, 4, 0.25), {True: 0.4, False: 0.6}),
         start=_channels_last, end=0.0,
@@ -136,11 +146,13 @@ RARE: Mapping[str, Family] = {
     "slice": Family(1, lambda k, x, ratio: k.node("Slice", (
         x, k.numbers(0), k.numbers(c := max(k.width(x) // ratio, 1)), k.numbers(1),
     ), k.like(x, c)), ((2, 4),), Entered(low=16), 0.5),
-    "resize": Family(2, lambda k, x, factor, mode: k.node(
-        "Resize", (x, "", k.constant((4,), (1.0, 1.0, factor, factor))),
-        k.like(x, side=int(factor) * k.side(x)), mode=mode, nearest_mode="floor",
-        coordinate_transformation_mode="asymmetric" if mode == "nearest" else "half_pixel",
-    ), ((2.0, 2.0, 4.0), ("nearest", "linear")), Entered(SIDES[:19]), 0.5),
+    "resize": Family(2, KernelBuilder.resized, (
+        (2.0, 2.0, 4.0), ("nearest", "linear"),
+    ), Entered(SIDES[:19]), 0.5),
+    # Of images and position embeddings, to any size.
+    "fitted resize": Family(2, KernelBuilder.resized, (
+        (0.5, 0.9375, 1.14, 1.5, 2.0), ("cubic", "linear", "nearest"),
+    ), lambda k: k.image(k.choose((1, 3, 3, 64)), k.choose(SIDES)), 0.0),
     "pad": Family(1, lambda k, x, wide, mode: k.node(
         "Pad", (x, k.numbers(0, 0, wide, wide, 0, 0, wide, wide)),
         k.like(x, side=k.side(x) + 2 * wide), mode=mode,
@@ -175,9 +187,43 @@ RARE: Mapping[str, Family] = {
 }  # fmt: skip
 """Families of what else CNNs hold."""
 
+_SCALED = ("query", "scores", "")  # what is divided by the root of a head's channels
+
+ATTENTION: Mapping[str, Family] = {
+    "token product": Family(3, attention.token_product, (
+        (1, 2, 3, 4, 4, 0.25), {True: 0.7, False: 0.3}, {"": 0.5, "Gelu": 0.25, "Add": 0.25},
+    ), Tokens(), 0.0),
+    "map product": Family(
+        1, attention.map_product, ((1, 2, 3, 0.5),), Entered(SIDES[:16], 16), 0.0,
+    ),
+    "packed attention": Family(3, attention.packed_attention, (
+        _SCALED, {True: 0.2, False: 0.8}, {True: 0.15, False: 0.85},
+    ), Tokens(), 0.0),
+    "attention": Family(2, attention.attention, (
+        _SCALED, {True: 0.2, False: 0.8}, {1: 0.7, 4: 0.15, 16: 0.15},
+    ), Tokens(), 0.0),
+    "map attention": Family(1, attention.map_attention, (_SCALED,), Entered(
+        SIDES[:11], parts=(1, 2, 4, 8), widths=(16, 32, 64),
+    ), 0.5),
+    "token norm": Family(1, lambda k, x: k.node(
+        "LayerNormalization", (x, *k.vectors(2, k.shape(x)[-1])), axis=-1, epsilon=1e-6,
+    ), start=Tokens(), end=0.0),
+    "token reduction": Family(
+        1, attention.reduced, ((*_REDUCTIONS, "ReduceL2"), (1, -1)), Tokens(), 0.0,
+    ),
+    "token scale": Family(
+        1, attention.scaled, (("Mul", "Add", "Div"), (True, False)), Tokens(), 0.0,
+    ),
+    "token turn": Family(1, attention.turned_rows, start=Tokens(), end=0.0),
+    "class token": Family(0.5, attention.with_class, start=Tokens(), end=0.0),
+    "channels first": Family(1, attention.channels_first, start=attention.map_last, end=0.5),
+    "windows": Family(0.5, attention.windows, start=attention.map_last, end=0.0),
+}  # fmt: skip
+"""Families of what transformers hold beside the kernels of CNNs."""
+
 EVERY: Mapping[str, Family] = {
     name: replace(family, weight=share * family.weight / sum(f.weight for f in table.values()))
-    for table, share in ((COMMON, 0.75), (RARE, 0.25))
+    for table, share in ((COMMON, 0.7), (RARE, 0.2), (ATTENTION, 0.1))
     for name, family in table.items()
 }
-"""Both: three kernels of the common families for one of the rarer."""
+"""All, seven kernels of the common families for two of the rarer and one of transformers."""

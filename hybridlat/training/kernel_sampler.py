@@ -18,15 +18,15 @@ from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.cells import kernels
-from hybridlat.graph.network import Network
+from hybridlat.graph.network import Network, Node
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.training.kernel_builder import KernelBuilder
-from hybridlat.training.kernel_families import COMMON, EVERY, RARE, Family
+from hybridlat.training.kernel_families import ATTENTION, COMMON, EVERY, RARE, Family
 from hybridlat.training.quantise import as_target_takes
 
 MOST_FLOP, MOST_BYTES = 3e9, 96e6
-_LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
+_LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape"})
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,14 @@ def _also(family: str, kernel: Network, draw: int) -> bool:
     one draw in eight is enough. The convolutions around them were drawn in their own families.
     """
     op = kernel.nodes[0].op
-    return family in RARE and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
+    is_rare = family in RARE or family in ATTENTION
+    return is_rare and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
 
 
 def _flop(network: Network) -> float:
+    def terms(node: Node) -> int:
+        left, right = (network.type_of(name).shape for name in node.inputs[:2])
+        return left[-1] if node.op == "MatMul" else math.prod(right[1:])
+
     products = [n for n in network.nodes if n.op in ("Conv", "Gemm", "MatMul", "ConvTranspose")]
-    return 2.0 * sum(
-        network.types[n.outputs[0]].elements * math.prod(network.type_of(n.inputs[1]).shape[1:])
-        for n in products
-    )
+    return 2.0 * sum(network.types[n.outputs[0]].elements * terms(n) for n in products)

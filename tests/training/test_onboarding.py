@@ -24,7 +24,7 @@ from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.workers import OnProgress, silent
 from hybridlat.store import Store
 from hybridlat.training import onboarding
-from hybridlat.training.kernel_families import COMMON, RARE, Family
+from hybridlat.training.kernel_families import ATTENTION, COMMON, RARE, Family
 from hybridlat.training.kernel_sampler import MOST_BYTES, draw, sweep
 from hybridlat.training.onboarding import OnboardingOptions
 from hybridlat.training.train import TrainingOptions
@@ -261,7 +261,7 @@ def test_a_new_version_is_checked_against_the_one_that_is_known(
     assert document["notes"][0].startswith(f"answered from {other}")
 
 
-@pytest.mark.parametrize("chosen", [COMMON, RARE], ids=["common", "rarer"])
+@pytest.mark.parametrize("chosen", [COMMON, RARE, ATTENTION], ids=["common", "rarer", "tokens"])
 def test_networks_are_sound_and_within_limits(chosen: Mapping[str, Family]) -> None:
     families: set[str] = set()
     for seed in range(300):
