@@ -159,8 +159,6 @@ def read_run(file: Path, own: Target) -> Run:
             for word in ("", own.device):  # it may be a board that is another
                 with suppress(Refusal):
                     target = replace(target, device=board_of(name, *log.board, word)[0])
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from None
     except Refusal as refusal:
         raise InputError(f"{file}: {refusal.reason} ({refusal.value}); {refusal.fix}") from None
     if target.device != own.device and target.device not in device_sheets.names():

@@ -134,7 +134,8 @@ def _kind_of(path: Path) -> str:
     raise InputError(
         f"{path} cannot be imported: it is no folder of a plan, no pack of hybridlat store export, "
         f"no table ({', '.join(table.ENDINGS)}) and no log of trtexec "
-        f"({', '.join(trtexec_log.ENDINGS)}); save sheets and JSON as CSV, and unpack an archive"
+        f"({', '.join(trtexec_log.ENDINGS)}); save sheets and JSON as CSV, what a notebook prints "
+        "as a log, and unpack an archive"
     )
 
 

@@ -377,6 +377,19 @@ def test_a_log_as_docker_keeps_it(tmp_path: Path) -> None:
     assert str(row.target) == "t4/tensorrt-8.6/fp16"
 
 
+@pytest.mark.parametrize("name", ["a.log", "a.txt", "a.json"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_notebook_is_refused_as_one(tmp_path: Path, name: str, indent: int | None) -> None:
+    output = {"output_type": "stream", "text": LOG_8.splitlines(keepends=True)}
+    cell = {"cell_type": "code", "outputs": [output]}
+    text = json.dumps({"cells": [cell], "nbformat": 4}, indent=indent)
+    (tmp_path / name).write_text(text)
+    (tmp_path / "net_b.log").write_text(LOG_8)
+    read = read_logs([tmp_path])
+    assert [row.where for row in read.rows] == ["net_b.log, line 1"]
+    assert [(r.where, r.reason) for r in read.refused] == [(name, "the file is a notebook")]
+
+
 LOCKED = """$ nvidia-smi -lgc 900
 GPU clocks set to "(gpuClkMin 300, gpuClkMax 900)" for GPU 00000000:1E:00.0
 # nvidia-smi -i 0 --lock-gpu-clocks=300,900

@@ -72,9 +72,8 @@ def read_logs(
     for file in files:
         try:
             logs = [] if file in exports else read_runs(text_of(file))
-        except OSError as error:
-            unread = Refusal("the log cannot be read", error.strerror, "check its permissions")
-            logs = [TrtexecLog(objection=unread)]
+        except Refusal as refusal:
+            logs = [TrtexecLog(objection=refusal)]
         for log in logs:
             beside = file.parent / log.times
             runs.append((file, log, beside if beside in exports else only_one.get(log.times)))

@@ -45,9 +45,17 @@ _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 
 
 def text_of(file: Path) -> str:
-    """The text of a file, without what steers a terminal; a carriage return ends a line."""
-    data = read_bytes(file)
+    """The text of a file, without what steers a terminal; Refusal without, and for a notebook.
+
+    A carriage return ends a line.
+    """
+    try:
+        data = read_bytes(file)
+    except OSError as error:
+        raise Refusal("the file cannot be read", error.strerror, "check its permissions") from None
     text = re.sub("\r+\n?", "\n", data.decode(encoding_of(data), "replace"))
+    if PRINTED["notebook"].search(text):
+        raise Refusal("the file is a notebook", file.name, "save what its cells print as a .log")
     return re.sub(PRINTED["escape"], "", text)
 
 
@@ -66,7 +74,7 @@ def read_times(path: Path, log_us: float | None = None) -> tuple[float, ...]:
             raise ValueError(of if odd else "no entry states computeMs: a profile, perhaps")
         begun = [entry["startComputeMs"] for entry in entries if "startComputeMs" in entry]
         span_us = 1e3 * (max(begun) - min(begun)) if len(begun) > 1 else math.inf
-    except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
         value = "no list of inferences" if isinstance(error, AttributeError) else str(error)[:80]
         raise Refusal(why, value, fix) from None
