@@ -138,6 +138,7 @@ PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
 Using an engine plan file across different models of devices is not recommended
 trtexec_safe --loadEngine=a.plan
 [DlaLayer] {ForeignNode[conv1...relu1]}
+System throttled due to Over-current.
 ========= ERROR SUMMARY: 0 errors"""
 
 
@@ -463,6 +464,64 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5"))
     (refusal,) = read_logs([tmp_path]).refused
     assert refusal.reason == "the log holds several runs of one command"
+
+
+def smi(*rows: tuple[str, str]) -> str:
+    """The table of nvidia-smi for GPUs of these powers and uses."""
+    lines = "|   {}  Tesla T4      Off  | 00000000:00:1E.0 Off |                  0 |\n"
+    lines += "| 30%   34C    P0    {} |   6014MiB / 15360MiB |    {}      Default |\n"
+    return "".join(lines.format(number, *row) for number, row in enumerate(rows))
+
+
+IDLE, IN_USE = ("9W /  70W", "  3%"), ("65W /  70W", " 97%")
+CSV = "$ nvidia-smi --query-gpu=name,utilization.gpu --format=csv\nname, utilization.gpu [%]\n"
+SHARED = {
+    smi(IN_USE): True,
+    smi(IDLE): False,
+    smi(("N/A /  N/A", " N/A")): False,
+    smi(IDLE, IN_USE): False,
+    smi(IN_USE, IDLE): True,
+    smi(IN_USE) + smi(IDLE): False,
+    f"{CSV}Tesla T4, 98 %\n": True,
+    f"{CSV}Tesla T4, 98 %\n{CSV}Tesla T4, 2 %\n": False,
+    "$ nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader\n87 %\n": True,
+    "    Utilization\n        Gpu                      : 97 %\n": True,
+    "    Utilization\n        GPU                      : 0 %\n": False,
+    "[0] Tesla T4         | 64'C,  97 % |  6014 / 15360 MB | bob(6012M)\n": True,
+    "[0] Tesla T4         | 34'C,   0 % |     2 / 15360 MB |\n": False,
+    "$ ./gpu_burn 600 &\n": True,
+}
+
+
+@pytest.mark.parametrize(("printed", "is_shared"), SHARED.items())
+@pytest.mark.parametrize("prefix", ["", "2024-09-10T08:01:02.12Z "])
+def test_a_gpu_in_use_above_a_run(printed: str, is_shared: bool, prefix: str) -> None:
+    text = "".join(f"{prefix}{line}" for line in (printed + LOG_8).splitlines(keepends=True))
+    (run,) = read_runs(text)
+    assert (run.objection is not None) == is_shared
+    (run,) = read_runs(text.replace("--fp16", "--fp16 --device=1"))
+    if "Tesla T4      Off" in text:
+        assert (run.objection is not None) == (printed == smi(IDLE, IN_USE))
+
+
+def test_a_power_limit_in_the_table_of_nvidia_smi() -> None:
+    (run,) = read_runs(smi(("9W /  50W", "0%")) + LOG_8)
+    assert run.labels["power_limit"] == "50"
+    (run,) = read_runs(smi(("9W / 50W", "0%")) + "nvidia-smi -pl 60\n" + LOG_8)
+    assert run.labels["power_limit"] == "60"
+    other_form = LOG_8.replace("Tesla T4", "Tesla V100-PCIE-16GB")  # 250 W, its sheet is of 300 W
+    assert "power_limit" not in read_runs(smi(("9W / 250W", "0%")) + other_form)[0].labels
+
+
+def test_a_jetson_under_load_keeps_its_clock() -> None:
+    busy = "RAM 3312/7620MB EMC_FREQ 3%@2133 GR3D_FREQ {}%@{} VDD_IN 4803mW\n"
+    for lines, clock in {
+        busy.format(99, "[611,611]"): {"clock": "611"},
+        busy.format(99, 306) + busy.format(99, 624): {"clock": "624"},
+        busy.format(12, 306): {},
+    }.items():
+        assert read_log(LOG_8 + lines).labels == clock
+        assert read_log(f"{LOG_8}&&&& PASSED TensorRT.trtexec\n{lines}").labels == {}
 
 
 @pytest.mark.parametrize("median", ["9.23", "0.1", "0", "nan", "-1.23", "1.2.3", "9" * 400])

@@ -149,7 +149,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
-    above = trtexec_options.above(text, starts)
+    above, smi = trtexec_options.above(text, starts), [*PRINTED["smi"].finditer(text)]
     for start, end, (mode, hindered, watts, *mhz) in zip(
         starts, [*starts[1:], len(text)], above, strict=True
     ):
@@ -157,6 +157,12 @@ def read_runs(text: str) -> list[TrtexecLog]:
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
+        device = log.options.get("device", "0")
+        own = [row.groups("") for row in smi if row.start() < start and row[1] == device]
+        _, cap, use = own[-1] if own else ("", "", "")
+        hindered = hindered or (use and f"GPU {device}: {use}")
+        is_pcie = "PCI" in log.fields.get("device", "")  # which has less than its sheet's
+        watts = watts or cap * (not is_pcie)
         slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
         objection = log.objection or slowed or nameless
         labels = {**log.labels, **({"power_limit": f"{float(watts):g}"} if watts else {})}
@@ -195,10 +201,11 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         objection = objection or refusal
     summary = {match[1]: match for match in PRINTED["summary"].finditer(text)}
     gpu = summary.get("GPU Compute Time")
-    is_replayed = "useCudaGraph" in options
-    is_replayed |= major >= 11 and "noCudaGraph" not in options
+    is_replayed = "useCudaGraph" in options or (major >= 11 and "noCudaGraph" not in options)
     is_replayed &= PRINTED["no_graph"].search(text) is None
+    busy_at = max(map(int, PRINTED["busy_at"].findall(text)), default="")
     labels = {"options": trtexec_options.kept(options), "note": "CUDA graph" * is_replayed}
+    labels["clock"] = str(busy_at)
     ghz = (_matched(name, text) for name in ("clock", "memory_clock"))
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
     onnx, engine, times = (_path(options, n) for n in ("onnx", "loadEngine", "exportTimes"))

@@ -150,7 +150,8 @@ def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
     """What is printed last above each run; empty for nothing."""
-    printed = [(match.start(), match[1] or "") for match in PRINTED[name].finditer(text)]
+    matches = PRINTED[name].finditer(text)
+    printed = [(match.start(), "".join(filter(None, match.groups()))) for match in matches]
     return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
 
 
