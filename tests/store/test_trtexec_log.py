@@ -54,6 +54,9 @@ def test_a_log_of_8() -> None:
     text = LOG_8.replace("TensorRT.trtexec [TensorRT v8601] # trtexec", "# tensorrt_rtx")
     rtx = read_log(text.replace("8.6.1", "1.2.0"))  # an engine of its own
     assert rtx.is_typed and str(row_of(Path("a"), rtx, None).target) == "t4/tensorrt-rtx-1.2/fp32"
+    unversioned = read_log(text.replace("TensorRT version", "Nothing"))
+    row = row_of(Path("a"), unversioned, Target("t4", "tensorrt-8.6", "fp32"))
+    assert str(row.target) == "t4/tensorrt-rtx/fp32"  # another engine than that of --target
 
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:

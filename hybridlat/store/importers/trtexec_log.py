@@ -244,13 +244,10 @@ def row_of(
         fix = "give the whole log of trtexec 7.1 or later; figures of other tools go into a table"
         raise Refusal("the log states no median of GPU Compute Time", file.name, fix)
     deviation_us = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
-    fields = dict(log.fields)
-    if "version" not in fields:
-        fields["engine"] = default.runtime if default is not None else "tensorrt"
     return NetworkRow(
         where=file.name,
         names=tuple(name or file.stem for name in log.names),
-        target=target_of(fields, default),
+        target=target_of(log.fields, default),
         latency_us=median_us,
         batch=log.batch,
         protocol="trtexec --exportTimes" if times_us else "trtexec log",
