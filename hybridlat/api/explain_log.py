@@ -21,7 +21,7 @@ from statistics import NormalDist
 from hybridlat.api.arguments import Query
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
-from hybridlat.measuring.tables import board_of
+from hybridlat.measuring.tables import board_of, held_on, in_mode
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.names import MODES, engine_text
 from hybridlat.schema.target import Target
@@ -92,6 +92,7 @@ class Run:
         log = self.log
         kinds = {"host copies"} if log.median_us else set[str]()
         kinds |= {"batch", "size"} if log.shapes or log.batch else set()
+        kinds |= {"power mode"} if log.power_mode.strip("0123456789") else set()
         if log.labels.get("note") or "Enqueue Time" in log.medians_us:
             kinds.add("launches")
         if "precision" in log.fields and not log.is_typed:
@@ -108,7 +109,8 @@ class Run:
         own, target = written, self.target
         if not self.allows(target):
             target = max(filter(self.allows, modes_of(target)), key=clock_hz, default=target)
-        moved = "power mode" if target.device != self.target.device else "device"
+        boards = {MODES.sub("", one.device) for one in (own, target)}
+        moved = "device" if len(boards) > 1 else "power mode"
         for kind, part, text in (
             ("engine", "runtime", f"under {engine_text(target.runtime)}"),
             (moved, "device", f"on {target.device}"),
@@ -159,10 +161,12 @@ def read_run(file: Path, own: Target) -> Run:
             for word in ("", own.device):  # it may be a board that is another
                 with suppress(Refusal):
                     target = replace(target, device=board_of(name, *log.board, word)[0])
+        target = replace(target, device=in_mode(target.device, log.power_mode))
     except Refusal as refusal:
         raise InputError(f"{file}: {refusal.reason} ({refusal.value}); {refusal.fix}") from None
     if target.device != own.device and target.device not in device_sheets.names():
         raise InputError(f"{file} is of {target.device}, which has no data sheet to predict it by")
     if log.is_typed or (target.precision, own.precision) == ("fp32", "tf32"):
         target = replace(target, precision=own.precision)  # FP32 on tensor cores is TF32
-    return Run(log.median_us, target, log)
+    objection = log.objection or held_on(target, log.labels)
+    return Run(log.median_us, target, replace(log, objection=objection))

@@ -114,11 +114,8 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
-        device, held = row.target.device, [row.labels.get(name, "") for name in HELD]
-        if any(held) and device in device_sheets.names() and device_sheets.is_gpu(row.target):
-            sheet = device_sheets.load(device)
-            if refusal := held_below(held, (sheet.clock_hz, sheet.memory_clock_hz, sheet.power_w)):
-                raise refusal
+        if refusal := held_on(row.target, row.labels):
+            raise refusal
         lowered_as = timed_as(row.target)
         rules = _lowering_identity(lowered_as)
         if rules not in self._cells:
@@ -164,6 +161,15 @@ class _SizedNetwork:
             fix = "export it with the operators that the engine knows"
             raise Refusal("the engine's lowering refuses the network", value, fix) from None
         return [sign_part(lowered, positions)[0] for positions in cut_positions(lowered)]
+
+
+def held_on(target: Target, labels: Mapping[str, str]) -> Refusal | None:
+    """Why a run is no plain one of its device, by the clocks and the power limit of its labels."""
+    held, device = [labels.get(name, "") for name in HELD], target.device
+    if not (any(held) and device in device_sheets.names() and device_sheets.is_gpu(target)):
+        return None
+    sheet = device_sheets.load(device)
+    return held_below(held, (sheet.clock_hz, sheet.memory_clock_hz, sheet.power_w))
 
 
 def _lowering_identity(target: Target) -> str:
@@ -261,14 +267,14 @@ def board_of(
     usual = [one for one in left if not MODES.search(one)] or left
     facts = f"{name!a} with {units or 'unknown'} multiprocessors is {' or '.join(usual)}"
     if word:
-        if (own := _in_mode(word, power_mode)) != word:
+        if (own := in_mode(word, power_mode)) != word:
             facts = f"{name!a} in the mode {power_mode} is {own}"
         elif word in left or (word not in known and (chip or not fitting)):
             return word, remark if word in left else ""
         raise Refusal(CONTRADICTION, f"{facts}, not {word}", "correct --target, or leave it out")
     first = plain if plain in usual else min(usual, key=len)
     if (fitting or not chip) and all(one.startswith(first) for one in usual):
-        return _in_mode(first, power_mode), remark
+        return in_mode(first, power_mode), remark
     raise Refusal("several boards have this name", facts, "say which with --target")
 
 
@@ -283,10 +289,10 @@ def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> tuple[str,
     alike = alike or [n for n in known if n.startswith(plain) and _VARIANT.fullmatch(n, len(plain))]
     is_same = MODES.sub("", ordered) in alike
     sheets = 0 if is_same else len({ordered, plain}.intersection(known))
-    return _in_mode(plain if sheets == 2 else ordered, power_mode), sheets == 1
+    return in_mode(plain if sheets == 2 else ordered, power_mode), sheets == 1
 
 
-def _in_mode(board: str, power_mode: str) -> str:
+def in_mode(board: str, power_mode: str) -> str:
     """The same board in the mode that nvpmodel names; as it is where that says nothing of it."""
     mode, base = re.search("([0-9]+)W|MAX[NPQ](_SUPER)?", power_mode), MODES.sub("", board)
     known = device_sheets.names()

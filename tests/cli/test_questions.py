@@ -140,6 +140,7 @@ def test_what_tells_suspects_apart_is_there_with_the_engine(target: str, foreign
 
 
 LOG = """\
+{above}
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx={onnx}.onnx {options}
 [I] Selected Device: {device}
 [I] Compute Clock Rate: {clock} GHz
@@ -154,6 +155,7 @@ LOG = """\
 def write_log(ms: float, **stated: Any) -> str:
     """A log of that latency, as on an L4 at batch 1 in FP16 but for what is ``stated``."""
     fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01}
+    fields["above"] = ""
     fields |= {"onnx": "resnet18", "dims": "1x3x224x224", "all": ms, "gpu": ms, "low": ms / 2}
     text = LOG.format(**fields | stated)
     Path("run.log").write_text(text)
@@ -161,6 +163,7 @@ def write_log(ms: float, **stated: Any) -> str:
 
 
 NANO, SUPER = "orin-nano/tensorrt-8.6/fp16", "orin-nano-super/tensorrt-8.6/fp16"
+NANO_7W, SEVEN = "orin-nano-7w/tensorrt-8.6/fp16", "NV Power Mode: 7W"
 L4_86, T4_86 = "l4/tensorrt-8.6/fp16", "t4/tensorrt-8.6/fp16"
 BOUND = {"enqueue": 2.2, "dims": "4x3x224x224", "gpu": 2.3}
 
@@ -171,6 +174,7 @@ BOUND = {"enqueue": 2.2, "dims": "4x3x224x224", "gpu": 2.3}
         ("precision", T4_86, "t4/tensorrt-8.6/fp32", 1, {"options": "", "device": "T4"}, "size"),
         ("batch", L4_86, L4_86, 8, {"dims": "8x3x224x224"}, "precision"),
         ("power mode", SUPER, NANO, 1, {"clock": 0.624, "device": "Orin"}, "host copies"),
+        ("power mode", SUPER, NANO_7W, 1, {"above": SEVEN, "device": "Orin"}, "power mode"),
         ("device", T4_86, L4_86, 1, {}, "batch"),
         ("host copies", L4_86, L4_86, 1, {"all": 5.0}, "launches"),
         ("launches", L4_86, L4_86, 4, BOUND, "size"),
@@ -234,6 +238,9 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
     streams = Predictor(L4_86).explain("resnet18", Path("run.log"))
     assert streams.cause.kind == "options" and "--infStreams=4" in streams.headline()
     assert "by the log" not in str(streams)
+    write_log(2.5, above="nvidia-smi -pl 40", low=2.49)
+    cause = Predictor(L4_86).explain("resnet18", Path("run.log")).cause
+    assert (cause.kind, cause.text) == ("options", "the GPU's power was held below its own (40 W)")
     Path("run.log").write_text(log.replace("input with dimensions 1", "x with dimensions 8"))
     assert "by the log  At batch 8" in str(Predictor(L4_86).explain("resnet18", "run.log"))
     Path("run.log").write_text(log.replace("resnet18", "nets/other"))
