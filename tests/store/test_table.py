@@ -87,6 +87,9 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
     ("network,batch,latency_ms,fps", "a,1,4,100", "", {"latency_us": 4000}),  # its host is slower
     ("network,latency_ms,img_h,input width", "a,4,8,16", "", {"size": (8, 16)}),
+    ("network,batch,latency,fps", "a,8,4,2000", "", {"latency_us": 4000}),  # one has a unit
+    ("network,latency", "a,4", "[units]\nlatency = 'us'", {"latency_us": 4}),
+    ("network,bs,Throughput (img/s)", "a,8,2000", "", {"latency_us": 4000}),
     ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
     ("network,latency_ms,GPU clock (MHz)", "a,4,900 MHz", "", {"labels": {"clock": "900"}}),
     ("network,latency_ms,mem_clock_mhz", "a,4,405", "", {"labels": {"memory_clock": "405"}}),
@@ -232,7 +235,15 @@ NET = "network,t\na,1\n"
                 (1, "-,[us],[1]\na,900,2\n"),
             ]
         ),
-        ("network,latency\na,1\n", "", "in its name.*it has network, latency;"),
+        ("network,latency\na,1\n", "", "the unit of 'latency' is not stated: write it"),
+        ("network,latency,time_s\na,1,12\n", "", "the unit of 'latency' is not stated"),
+        ("network,Latency,time (ms)\na,1,1\n", "", "the unit of 'Latency' is not stated"),
+        ("network,latency,latency_ms\na,1,1\n", "", "the latency twice, by latency and latency_ms"),
+        ("network,latency_us\na,1\n", "[units]\nlatency = 'ms'", "'latency_us' is another than ms"),
+        *(
+            (f"network,latency_ms,{title},x\na,1,5,z\n", "", "'latency_ms' twice, also as ")
+            for title in ("", "Unnamed: 2", "Column3")
+        ),
         ("network,target\na,b\n", "", "no column of latencies"),
         *(
             (f"network,latency_ms,Size\na,1,{size}\nb,1,224\n", "", f"pixels or MB: {size};")
@@ -371,6 +382,9 @@ def test_what_sets_rows_of_one_network_apart(
     [
         *((title, "8", "batch") for title in ("B", "batchsize", "Batch Size (N)", "Batch-Größe")),
         *((title, "8x3x224x224", "size") for title in ("input", "Shape")),
+        *(("N", "8", "batch"), ("images_per_batch", "8", "batch"), ("H", "224", "size")),
+        *(("ptq", "yes", "precision"), ("variant", "QAT INT8", "precision")),
+        *(("channels_last", "True", "layout"), ("V100 (ms)", "0.9", "device")),
         *((title, "True", "precision") for title in ("half", "FP16", "amp", "use_fp16")),
         ("provider", "TensorrtExecutionProvider", "engine"),
         *((title, "4", "batch") for title in ("\u6279\u91cf", "Taille du lot", "trt_batch_size")),

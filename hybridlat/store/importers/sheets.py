@@ -40,7 +40,7 @@ STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "hei
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
 _UNIT_IN_NAME = re.compile(rf"(.+?)(?: in |, ?|[ _-]?[ _(\[/-])({_UNITS})[)\]]?", re.IGNORECASE)
-_RENAMED = re.compile(r"[._]?(?<!\d)[0-9]+$|_duplicated_[0-9]+$")
+_RENAMED = re.compile(r"(^Unnamed: |^Column ?|[._]?(?<!\d)|_duplicated_)[0-9]+$")
 """What pandas, R, DuckDB, Excel and Polars put behind the second of two equal titles."""
 
 
@@ -59,9 +59,9 @@ def text_of(file: Path) -> str:
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise StoreError(f"{file} is not text in UTF-8: save it so, or as Parquet") from None
+        text = "\0"
     if "\0" in text:
-        raise StoreError(f"{file} is not text in UTF-8 (it holds NUL): save it so, or as Parquet")
+        raise StoreError(f"{file} is not text in UTF-8, or holds NUL: save it so, or as Parquet")
     return text
 
 
@@ -212,17 +212,21 @@ class Table:
         known |= {"size"} if "height" in known else set()
         read = {self.header[i] for i in self.places.values()}
         for place, title in self.unread.items():
-            if (twin := _RENAMED.sub("", title)) in read:
+            texts = {row[place] for row in self.rows if "".join(row[place : place + 1])}
+            twin = _RENAMED.sub("", title)
+            if not twin and texts and all(text[:1].isdigit() for text in texts):
+                twin = self.header[max(place - 1, 0)]  # whose heading may span both
+            if twin in read:
                 fix = "drop one, or make this one a label (--columns)"
                 raise StoreError(f"{path} has {twin!r:.60} twice, also as {title!r:.60}: {fix}")
-            texts = {row[place] for row in self.rows if "".join(row[place : place + 1])}
             units = {US_OF_UNIT.get(text.lower()) for text in texts}
             if texts and None not in units and units != {US_OF_UNIT[self.unit]}:
                 why = f"{path} holds other units than {self.unit} in its column {title!r:.60}"
                 raise StoreError(f"{why}: write all latencies in {self.unit}, and drop it")
             alike = [name for name, form in _TITLES.items() if form.fullmatch(plain_title(title))]
             alike += [n for n, form in _CELLS.items() if texts and all(map(form.fullmatch, texts))]
-            alike += ["device"] if texts and all(map(cells.is_device, texts)) else []
+            named = [_unit_of(title)[0]] if _unit_of(title)[1] else texts  # a device as a column
+            alike += ["device"] if named and all(map(cells.is_device, named)) else []
             for name in alike:
                 if name not in known:
                     fix = f"name it {FIELDS[name][0]}, say what it is with --columns, or drop it"
@@ -245,8 +249,9 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             )
     places = {name: header.index(column) for name, column in mapped.items()}
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
-    timed = {i: title for i in free for title, unit in [_unit_of(header[i])] if unit}
     titles = {i: plain_title(header[i]) for i in free}
+    is_rated = not {*titles.values()}.isdisjoint(FIELDS["throughput"])
+    timed = {i: t for i in free for t, unit in [_unit_of(header[i])] if unit or not is_rated}
     for name in FIELDS.keys() - mapped.keys():
         named = timed if name == "latency" else titles
         known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
@@ -262,16 +267,17 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             places[name] = known[0]
     if not {"latency", "throughput"} & places.keys():
         raise StoreError(
-            f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
-            f"latency_s) and none of images_per_second (a throughput may be of images, or of "
-            f"batches as trtexec's): it has {', '.join(header)}; rename one, or name it and "
-            "its unit with --columns"
+            f"{path} has no column of latencies (latency_ms), and none of images_per_second (a "
+            "throughput may be of images, or of batches as trtexec's): it has "
+            f"{', '.join(header)}; rename one, or name it and its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"
-    unit = column_map.units.get("latency") or _unit_of(column)[1]
-    if not unit:
-        fix = 'add [units] latency = "ms" to the mapping'
-        raise StoreError(f"{path}: the unit of {column!r:.60} is not stated: {fix}")
+    own = _unit_of(column)[1]
+    unit = column_map.units.get("latency") or own
+    if not unit or US_OF_UNIT[own or unit] != US_OF_UNIT[unit]:
+        state = f"another than {unit}" if unit else "not stated"
+        fix = 'write it as latency_ms, or add [units] latency = "ms" to the mapping (--columns)'
+        raise StoreError(f"{path}: the unit of {column!r:.60} is {state}: {fix}")
     if not {"network", "onnx"} & {*places, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
