@@ -60,7 +60,7 @@ def device_name(raw: str, board: str = "") -> str:
         before, name = name, _as_read(name)
         if name == before:
             break
-    if re.fullmatch("(cuda|gpu|dla|yes|no|true|false|none)?-?[0-9]*", name):
+    if re.fullmatch("(cuda|gpu|(.*-)?dla(-core)?|yes|no|true|false|none)?-?[0-9]*", name):
         raise TargetError(f"{raw!r} names no device: write its model, as in t4")
     return name
 

@@ -354,8 +354,10 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
     [
         ("batch", ["a,1,{},2", "V100,,,", "b,1,{},2"], {3: "below a heading: V100"}),
         ("batch", ["a,1,{},2", "b,1,{},2", "* at 10 W,,,"], {3: "and precision missing"}),
-        ("mode", ["a,1,{},7W", "a,2,{},15W", "b,1,{},7W"],
-         {1: "differ in mode, not read: 7W", 2: "differ in mode, not read: 15W"}),
+        ("plan", ["a,1,{},7W", "a,2,{},15W", "b,1,{},7W"],
+         {1: "differ in plan, not read: 7W", 2: "differ in plan, not read: 15W"}),
+        *(("batch", [heading, "a,1,{},2"], {2: "below a heading: INT8"})
+          for heading in ("INT8,INT8,INT8,INT8", "INT8,-,-,--")),
         ("statistic", ["a,1,{},mean", "a,0.1,{},std"], {2: "of latencies: statistic: std"}),
         (",x", ["a,1,{},mean,1", "b,1,{},mean,1", "a,2,{},p99,1"],
          {1: "a column without title, not read: mean", 3: "not read: p99"}),
@@ -420,6 +422,14 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
         *(("mean_latency_ms", "1.3"), ("power_draw", "7W"), ("p99, power_draw", "1.3,7W")),
         *(("layer", "all"), ("layers", "50"), ("scenario", "SingleStream"), ("warm-up", "10")),
         *(("pruned", "no"), ("width multiplier", "1.0"), ("throttling", "Not Active")),
+        *(("compile_time_s", "3"), ("torch_compile_s", "3"), ("p99_ms", "3"), ("h2d_ms", "1")),
+        *(("preprocess_ms", "1"), ("first_fp16_ms", "3"), ("fp16_speedup", "3"), ("mode", "eager")),
+        *(
+            ("mig", "disabled"),
+            ("mode", "without CUDA graph"),
+            ("outlier", "no"),
+            ("power", "61 W"),
+        ),
         *(("stage", "inference"), ("kernel", "6.1.0-aws"), ("total_streams", "1"), ("api", "sync")),
     ],
 )
@@ -454,6 +464,21 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         *((title, cell, "the GPU was slowed or shared")
           for title, cell in [("Throttled", "yes"), ("GPU share", "50%"), ("mps", "on")]),
         ("Unit", "ms/image", "the figure is of one image, not of the batch"),
+        *(("MIG", "1g.5gb", "the row is of a slice of the GPU: write it in the device, "
+           "as a100-mig-1g.5gb"), ("profile", "T4-8Q", "the row is of a virtual GPU")),
+        *((title, cell, "the row is of a part of the GPU: write it in the device, "
+           "as a100-mig-1g.5gb") for title, cell in [("MIG", "yes"), ("slice", "1/7")]),
+        *((title, cell, "a CUDA graph was replayed: say so in a column cuda_graph")
+          for title, cell in [("mode", "CUDA graph"), ("variant", "TensorRT + CUDA Graphs")]),
+        ("launch", "graph", "a graph was replayed: say so in a column cuda_graph"),
+        ("outlier", "yes", "the row is marked as none that is to be used"),
+        ("used", "no", "the row is marked as none that counts"),
+        ("instances per GPU", "4", "several inferences run at once"),
+        *((title, cell, "the row is of a power mode: name the column power_mode")
+          for title, cell in [("Mode", "7W"), ("power", "MAXN SUPER"), ("Power budget", "15 W")]),
+        *((title, "5", "the latency may be in another column, whose title says more")
+          for title in ("FP16 (ms)", "latency_fp16_ms", "tensorrt_latency_ms", "TRT time (us)",
+                        "time_per_batch_ms", "inference (ms)")),
         *(("note", cell, "its note speaks of no plain run") for cell in ("DLA 0", "per image")),
         ("comment", "OOM", "the row says that its run failed"),
         ("Status", "RUNNING", "the row says that its run failed"),
@@ -519,6 +544,10 @@ MEASURED_ON = [
         for how in ("(trtexec --best)", "(4 streams)", "bs=8", "CUDA graph")
     ),
     ("precision", "a,1,torch.float16", T4, f"{T4}"),
+    *(
+        ("device", f"a,1,{cell}", T4, "what it was measured on cannot be read")
+        for cell in ("Orin DLA", "Xavier NX DLA0", "orin-dla-core-1")
+    ),
     ("accelerator", "a,1,DLA0", T4, "what it was measured on cannot be read: DLA0"),
     ("engine", "a,1,TensorRT 8.6 + TensorFlow", T4, "t4/tensorflow-tensorrt-8.6/fp16"),
     ("engine", "a,1,TensorRT 8.6 (from PyTorch)", T4, f"{T4}"),
@@ -572,6 +601,30 @@ def test_what_a_row_was_measured_on(
     (outcome,) = [*(str(row.target) for row in found.rows), *map(words_of, found.refused)]
     is_target = " " not in expected and expected.count("/") > 1  # a refusal may name it too
     assert outcome == expected if is_target else found.refused and expected in outcome, outcome
+
+
+@pytest.mark.parametrize(
+    ("latencies", "is_of_images"),
+    [
+        ("a,1,1.5 a,2,0.9 a,8,0.3", True),
+        ("a,8,0.3 a,1,1.5 b,8,2", True),  # a column is of one kind
+        ("a,,1.5 a,8,0.3", True),
+        ("a,1,1.5 a,2,1.4 a,8,9", False),
+        ("a,1,1.5 a,1,0.9 b,8,0.3", False),
+    ],
+)
+def test_latencies_of_one_image_beside_a_batch(
+    tmp_path: Path, latencies: str, is_of_images: bool
+) -> None:
+    text = "\n".join(["network,batch,latency_ms", *latencies.split()])
+    found = read(tmp_path, text, default=T4)
+    batches = [row for row in latencies.split() if ",1," not in row and ",," not in row]
+    assert len(found.refused) == len(batches) * is_of_images
+    assert len(found.rows) + len(found.refused) == len(latencies.split())
+    reasons = {words_of(refusal) for refusal in found.refused}
+    assert all(" falls as the batch grows: " in r and "0.3 ms at 8" in r for r in reasons) or (
+        all("a: 1.5 ms at 1, 0.9 ms at 2" in r for r in reasons)
+    )
 
 
 def test_files_that_are_not_read_are_named_or_refused(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ ANY_NETWORK = re.compile("model|network|net|end2end|best|last|export|output|simp
 """What tools call the file of any network."""
 _FAR = 10.0
 """Times that images a second may be off the latency beside them: hosts may wait, units differ."""
+_LEAST_RISE = 0.8
+"""Of the latency of a batch to that of a smaller one, but for noise."""
 _MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")
 _BATCH_IN_NAME = re.compile(r"(?i)(?:[-_.]|\b)(?:bs|batch)[-_=]?([1-9][0-9]*)(?![0-9a-z])")
 
@@ -108,10 +110,10 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     heading, empty = "", Counter[str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, row in enumerate(table.rows, start=1):
-        where, filled = f"{file.name}, row {number}", list(filter(None, row))
+        where, filled = f"{file.name}, row {number}", {cell for cell in row if cell.strip("-")}
         try:
             if len(filled) == 1 < len({*filter(None, table.header)}) - 1:
-                heading = filled[0]
+                (heading,) = filled
             elif heading:
                 fix = "say in a column what it says, or drop it"
                 raise Refusal("the row stands below a heading", heading, fix)
@@ -122,6 +124,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             continue
         alike[repr(replace(one, where="", latency_us=0.0))].append((one, row))
         empty.update(n for n in _FILLED if n in table.places and not row[table.places[n]])
+    plain = list[NetworkRow]()
     for rows in alike.values():
         place = next(cells.differing(unread, [row for _, row in rows]), None)
         if place is not None:
@@ -130,10 +133,28 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             fix = "keep those that are meant, or make it a label (--columns) if it changes nothing"
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
-            read.rows.extend(one for one, _ in rows)
+            plain.extend(one for one, _ in rows)
+    fall, fix = _fall(plain), "write the latency of the whole batch"
+    why = "a latency of the table falls as the batch grows: of one image, perhaps"
+    for one in plain:
+        if fall and (one.batch or 1) > 1:
+            read.refused.append(Refusal(why, fall, fix).at(one.where))
+        else:
+            read.rows.append(one)
     if empty:
         counts = ", ".join(f"{count} of {name}" for name, count in empty.items())
         read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
+
+
+def _fall(rows: Iterable[NetworkRow]) -> str:
+    """The first latency that is less than that of the network's least batch; empty for none."""
+    least: dict[str, tuple[int, float]] = {}
+    for row in sorted(rows, key=lambda row: (row.batch or 1, row.latency_us)):
+        key, now = repr(replace(row, where="", latency_us=0, batch=None)), row.latency_us
+        batch, us = least.setdefault(key, (row.batch or 1, now))
+        if now < _LEAST_RISE * us and batch < (row.batch or 1):
+            return f"{row.names[0]}: {us / 1e3:g} ms at {batch}, {now / 1e3:g} ms at {row.batch}"
+    return ""
 
 
 def _check_run(unread: Mapping[int, str], row: Sequence[str]) -> None:
