@@ -159,10 +159,9 @@ def read_runs(text: str) -> list[TrtexecLog]:
         nameless = None if names else Refusal("the run names no network", log.line, fix)
         device = log.options.get("device", "0")
         own = [row.groups("") for row in smi if row.start() < start and row[1] == device]
-        _, cap, use = own[-1] if own else ("", "", "")
+        _, cap, use = [("", "", ""), *own][-1]
         hindered = hindered or (use and f"GPU {device}: {use}")
-        is_pcie = "PCI" in log.fields.get("device", "")  # which has less than its sheet's
-        watts = watts or cap * (not is_pcie)
+        watts = watts or cap * ("PCI" not in log.fields.get("device", ""))  # whose limit is lower
         slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
         objection = log.objection or slowed or nameless
         labels = {**log.labels, **({"power_limit": f"{float(watts):g}"} if watts else {})}
@@ -203,9 +202,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     gpu = summary.get("GPU Compute Time")
     is_replayed = "useCudaGraph" in options or (major >= 11 and "noCudaGraph" not in options)
     is_replayed &= PRINTED["no_graph"].search(text) is None
-    busy_at = max(map(int, PRINTED["busy_at"].findall(text)), default="")
     labels = {"options": trtexec_options.kept(options), "note": "CUDA graph" * is_replayed}
-    labels["clock"] = str(busy_at)
+    labels["clock"] = str(max(map(int, PRINTED["busy_at"].findall(text)), default=""))
     ghz = (_matched(name, text) for name in ("clock", "memory_clock"))
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
     onnx, engine, times = (_path(options, n) for n in ("onnx", "loadEngine", "exportTimes"))

@@ -45,10 +45,7 @@ _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 
 
 def text_of(file: Path) -> str:
-    """The text of a file, without what steers a terminal; Refusal without, and for a notebook.
-
-    A carriage return ends a line.
-    """
+    """The text of a file, without what steers a terminal; Refusal without, and for a notebook."""
     try:
         data = read_bytes(file)
     except OSError as error:
