@@ -32,7 +32,6 @@ from hybridlat.api.arguments import Item, Query
 from hybridlat.api.explain_log import modes_of
 from hybridlat.api.questions import image_shapes, sweep_of
 from hybridlat.errors import HybridlatError
-from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.conformal import ELSEWHERE, normal_quantile
 from hybridlat.model.family import shipped as files
@@ -153,14 +152,14 @@ class Player:
                 return None
         elif kind == "host copies":
             rate, start_us = choice(COPIED)
-            added_us = copied_bytes(opened.network()) / rate / 1e3 + start_us
+            added_us = opened.network().copied_bytes / rate / 1e3 + start_us
         if (one := estimate_of(network, str(target), **how)) is None or not one.latency_us:
             return None
         us = (one.latency_us * times + added_us) * self.random.uniform(1 - NOISE, 1 + NOISE)
         what = f"{target.device} {target.precision} {how or ''} {times:.2f} {added_us:.0f} µs"
         run = Item(network).opened(Query(**how)).network()
         shapes = [run.types[name].shape for name in run.inputs]
-        more = times, added_us, copied_bytes(run), shapes
+        more = times, added_us, run.copied_bytes, shapes
         return Case(kind, network, str(own), 1, us, what, one, *more)
 
 

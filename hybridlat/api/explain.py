@@ -23,7 +23,6 @@ from hybridlat.api.arguments import Item, Opened, Query
 from hybridlat.api.explain_log import REPLAYED, Circumstance, Run, clock_hz, modes_of, read_run
 from hybridlat.api.questions import image_shapes
 from hybridlat.errors import HybridlatError, InputError, NetworkError
-from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.measuring.tables import plain_name
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io import Shapes
@@ -127,7 +126,7 @@ def explain(
         text = f"{latency_text(copies_us)} of copies from and to the host"
         stated.append(Stated("host copies", text, base.latency_us + copies_us))
     opened = Opened(file, query.batch, query.shapes)
-    now, copied = file.inputs(query.batch, query.shapes), copied_bytes(opened.network())
+    now, copied = file.inputs(query.batch, query.shapes), opened.network().copied_bytes
     cases = [base, *_beside(base, estimate, copied, own.threads is None)]
     for one in _circumstances(own, opened, now, query, run.gpu_us / base.latency_us):
         same = (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes)

@@ -26,7 +26,6 @@ from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.other_targets import is_alike
-from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.warnings import sentence
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import number_of
@@ -157,7 +156,7 @@ class Session:
         partition, law = self.partition(opened), self.law
         cells, uses = tuple(partition.counts), tuple(partition.counts.values())
         texts = tuple([partition.texts[signature] for signature in cells])
-        copied = copied_bytes(opened.network()) if law is not None and law.task.copies else 0.0
+        copied = opened.network().copied_bytes if law is not None and law.task.copies else 0.0
         return MeasuredNetwork(
             target=self.target,
             texts=texts,

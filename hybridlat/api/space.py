@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeAlias
 
 from hybridlat import onnx_io
@@ -16,7 +15,7 @@ from hybridlat.errors import InputError, NetworkError
 from hybridlat.estimate.belief import prior_belief
 from hybridlat.estimate.block_space import Block, BlockSpace, cells_by_block
 from hybridlat.estimate.partition import Partition
-from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
+from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 
 Blocks: TypeAlias = "Mapping[str, ManySource | None]"
@@ -71,9 +70,10 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         texts.update(example.partition.texts)
         for position, name in example.choice.items():
             cells.setdefault((position, name), example.cells.get(position, {}))
-    copied = partial(copied_bytes, examples[0].opened.network())
+    network = examples[0].opened.network()
     of_cells = tuple(counts), tuple([texts[h] for h in counts]), tuple(counts.values())
-    belief = prior_belief(data, NetworkCells(*of_cells, copied), options.confidence)
+    known = NetworkCells(*of_cells, lambda: network.copied_bytes)
+    belief = prior_belief(data, known, options.confidence)
     priors = belief.priors
     warnings = [w for example in examples for w in example.partition.warnings]
     once = [replace(cell, count=1) for cell in priors.cells]

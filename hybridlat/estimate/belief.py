@@ -22,7 +22,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, WholeLatency
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
-from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
+from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import contracts
 from hybridlat.model.conformal import USUAL, normal_quantile
@@ -118,7 +118,7 @@ def cells_of(partition: Partition, network: Callable[[], Network]) -> NetworkCel
         tuple(counts),
         tuple([texts[signature] for signature in counts]),
         tuple(counts.values()),
-        lambda: copied_bytes(network()),
+        lambda: network().copied_bytes,
         lambda: partition.whole,
     )
 

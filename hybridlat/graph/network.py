@@ -157,6 +157,11 @@ class Network:
     def weight_bytes(self) -> int:
         return sum(c.type.bytes for c in self.constants.values() if c.values is None)
 
+    @property
+    def copied_bytes(self) -> int:
+        """Of its inputs and outputs."""
+        return sum(self.type_of(name).bytes for name in (*self.inputs, *self.outputs))
+
     @cached_property
     def producers(self) -> dict[str, int]:
         """Position of the node that makes each tensor; to be read only."""

@@ -15,7 +15,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
 from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
 from hybridlat.estimate.predict.family import Family
-from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
+from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped
@@ -41,7 +41,7 @@ TARGETS = (
 def kernels_of(net: str, target: Target, copies: bool, batch: int = 1) -> KernelSet:
     network = read_network(NETS / f"{net}.onnx", batch)
     texts = [sign(cell.network).text for cell in cut(lower(network, shipped.timed_as(target)))]
-    copied = copied_bytes(network) if copies else 0.0
+    copied = network.copied_bytes if copies else 0.0
     table = table_of_texts(texts, [1.0] * len(texts), copied)
     return kernel_set(table, device_sheets.of_target(target), target.precision)
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
 from hybridlat.estimate.compose.posterior import CellPrior
-from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
 from hybridlat.model.conformal import USUAL, normal_quantile
@@ -78,11 +77,6 @@ class NetworkCells:
         if source not in self._laws:
             self._laws[source] = work_out(self)
         return self._laws[source]
-
-
-def copied_bytes(network: Network) -> float:
-    """Bytes of a network's inputs and outputs."""
-    return float(sum(network.type_of(n).bytes for n in (*network.inputs, *network.outputs)))
 
 
 @dataclass(frozen=True)
