@@ -89,15 +89,12 @@ class Run:
     @property
     def settled(self) -> set[str]:
         """The kinds of circumstances that the log states or excludes."""
-        log = self.log
-        kinds = {"host copies"} if log.median_us else set[str]()
-        kinds |= {"batch", "size"} if log.shapes or log.batch else set()
-        kinds |= {"power mode"} if log.power_mode.strip("0123456789") else set()
-        if log.labels.get("note") or "Enqueue Time" in log.medians_us:
-            kinds.add("launches")
-        if "precision" in log.fields and not log.is_typed:
-            kinds.add("precision")
-        return kinds
+        log, sized = self.log, self.log.shapes or self.log.batch
+        kinds: dict[str, object] = {"host copies": log.median_us, "batch": sized, "size": sized}
+        kinds["launches"] = log.labels.get("note") or "Enqueue Time" in log.medians_us
+        kinds["precision"] = "precision" in log.fields and not log.is_typed
+        kinds["power mode"] = log.power_mode.strip("0123456789")
+        return {kind for kind, stated in kinds.items() if stated}
 
     def allows(self, target: Target) -> bool:
         """Whether the board's highest clock reaches that of a mode."""

@@ -217,12 +217,11 @@ def _first(sentences: Sequence[str], more: str) -> list[str]:
 def _import_rows(
     opened: Store, read: table.Rows, nets: Path | None, default: Target | None, shown: ProgressShown
 ) -> _Imported:
-    counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     files = None if nets is None else tables.NetworkFiles(nets)
     new, left_out = tables.take(read.rows, files, shown.count)
     shown.close()
     far = _far(opened, new)
-    counts.update(asdict(replace(opened.add_all(new), read=len(new.measurements))))
+    counts = asdict(replace(opened.add_all(new), read=len(new.measurements)))
     targets = {record.target for record in new.measurements}
     notes = [*read.notes, *tables.notes(sorted(targets))]
     others = [str(t) for t in sorted(targets) if default not in (t, replace(t, runtime=t.engine))]

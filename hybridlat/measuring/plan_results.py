@@ -80,8 +80,7 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
         _log.warning(text, path, undated[0]["at"])
     for line in undated:
         line["at"] = ""
-    visits = [line for line in lines if line["kind"] == "visit"]
-    failures = [line for line in lines if line["kind"] == "failure"]
+    visits, failures = ([x for x in lines if x["kind"] == one] for one in ("visit", "failure"))
     lost = Counter(line["task"] for line in failures if line.get("lost"))
     final = [one for one in failures if not one.get("lost") or lost[one["task"]] >= MAX_LOST]
     failed = {line["task"]: line["error"] for line in final}

@@ -23,6 +23,7 @@ from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import ANY_NETWORK, HELD, NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, held_below
 
+_BATCH_IN_NAME = re.compile(r"(?i)(?:[-_.]|\b)(?:bs|batch)[-_=]?([1-9][0-9]*)(?![0-9a-z])")
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
 
 
@@ -103,11 +104,10 @@ class _SizedNetwork:
         self.shape = {"batch": str(first[0] if first else 1)}
         if len(first) == 4:
             self.shape["size"] = "x".join(map(str, [*first][pixels_of(first)]))
-        if (row.named_batch or self.shape["batch"]) != self.shape["batch"]:
+        named = None if row.batch or row.shapes else _BATCH_IN_NAME.search(row.names[0])
+        if named and named[1] != self.shape["batch"]:
             value = f"{row.names[0]} at batch {self.shape['batch']}"
             raise Refusal("the network's name has another batch", value, "state the batch")
-        outside = (*network.inputs, *network.outputs)
-        self.copied_bytes = sum(network.type_of(tensor).bytes for tensor in outside)
         self._cells: dict[str, list[Signature]] = {}
 
     def add(self, row: NetworkRow, imported: ImportedRecords) -> None:
@@ -135,7 +135,7 @@ class _SizedNetwork:
             labels={label: text for label, text in labels.items() if text},
             **{**facts_of_note(row.labels.get("note", "")), **row.facts},
         )
-        about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
+        about = {"lowering": rules, **self.shape, "copied_bytes": str(self.network.copied_bytes)}
         parts = (cells, self.layers)
         uses, layers = (tuple(Counter(s.hash for s in part).items()) for part in parts)
         imported.measurements.append(record)
@@ -295,8 +295,7 @@ def device_of(ordered: str, gpu: str, model: str, power_mode: str) -> tuple[str,
 def in_mode(board: str, power_mode: str) -> str:
     """The same board in the mode that nvpmodel names; as it is where that says nothing of it."""
     mode, base = re.search("([0-9]+)W|MAX[NPQ](_SUPER)?", power_mode), MODES.sub("", board)
-    known = device_sheets.names()
-    if mode is None or base not in known:
+    if mode is None or base not in (known := device_sheets.names()):
         return board
     own = device_name(f"{base} {mode[0]}")
     is_usual = own not in known and device_sheets.load(base).power_w == float(mode[1] or 0)

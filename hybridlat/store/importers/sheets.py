@@ -156,11 +156,10 @@ def read_column_map(path: Path) -> ColumnMap:
         ) from None
     except (RecursionError, ValueError) as error:  # also of UTF-8, or of thousands of digits
         raise InputError(f"{path} is not TOML: {error}") from None
-    choices = ", ".join(FIELDS)
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
         for unknown in getattr(read, name).keys() - known:
-            why = f"{name} knows no field {unknown!r:.60}: choose from {choices}"
+            why = f"{name} knows no field {unknown!r:.60}: choose from {', '.join(FIELDS)}"
             raise InputError(f"{path}: {why}")
     return read
 

@@ -20,20 +20,15 @@ from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain_title, read_table
 
 ENDINGS = (".csv", ".tsv", ".parquet")
-_FILLED = (*cells.PARTS, "batch", "size")
-"""Fields whose empty cells stand for others: cells that were merged are empty too."""
+_FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
 HELD = ("clock", "memory_clock", "power_limit")
 """Fields in MHz, of the GPU and of its memory as nvidia-smi counts it."""
-_BESIDE = (".onnx", ".data", ".toml")
-"""How files end that stand beside tables and logs, and are none."""
+_BESIDE = (".onnx", ".data", ".toml")  # files beside tables and logs that are none
 ANY_NETWORK = re.compile("model|network|net|end2end|best|last|export|output|simplified")
 """What tools call the file of any network."""
-_FAR = 10.0
-"""Times that images a second may be off the latency beside them: hosts may wait, units differ."""
-_LEAST_RISE = 0.8
-"""Of the latency of a batch to that of a smaller one, but for noise."""
+_FAR = 10.0  # times that images a second may be off the latency beside them: hosts may wait
+_LEAST_RISE = 0.7  # of the latency of a batch to that of a smaller one, but for noise
 _MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")
-_BATCH_IN_NAME = re.compile(r"(?i)(?:[-_.]|\b)(?:bs|batch)[-_=]?([1-9][0-9]*)(?![0-9a-z])")
 
 
 @dataclass(frozen=True)
@@ -65,12 +60,6 @@ class NetworkRow:
     def sized(self) -> tuple[object, ...]:
         """The network at its sizes, as far as the row tells: equal ones are read once."""
         return self.names, self.batch or 0, self.size or (), tuple(sorted(self.shapes.items()))
-
-    @property
-    def named_batch(self) -> str:
-        """The batch that the network's name has, where the row states none; else empty."""
-        named = _BATCH_IN_NAME.search(self.names[0])
-        return named[1] if named and not (self.batch or self.shapes) else ""
 
 
 @dataclass(frozen=True)
@@ -134,26 +123,23 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
             plain.extend(one for one, _ in rows)
-    fall, fix = _fall(plain), "write the latency of the whole batch"
-    why = "a latency of the table falls as the batch grows: of one image, perhaps"
-    for one in plain:
-        if fall and (one.batch or 1) > 1:
-            read.refused.append(Refusal(why, fall, fix).at(one.where))
-        else:
-            read.rows.append(one)
+    if fall := _fall(plain):
+        why = "the latency falls as the batch grows, as one of a single image does"
+        raise StoreError(f"{file}: {why} ({fall}): write that of the whole batch")
+    read.rows.extend(plain)
     if empty:
         counts = ", ".join(f"{count} of {name}" for name, count in empty.items())
         read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
 
 
 def _fall(rows: Iterable[NetworkRow]) -> str:
-    """The first latency that is less than that of the network's least batch; empty for none."""
-    least: dict[str, tuple[int, float]] = {}
+    """The first latency that is well below that of the network's least batch; empty for none."""
+    least: dict[str, NetworkRow] = {}
     for row in sorted(rows, key=lambda row: (row.batch or 1, row.latency_us)):
-        key, now = repr(replace(row, where="", latency_us=0, batch=None)), row.latency_us
-        batch, us = least.setdefault(key, (row.batch or 1, now))
-        if now < _LEAST_RISE * us and batch < (row.batch or 1):
-            return f"{row.names[0]}: {us / 1e3:g} ms at {batch}, {now / 1e3:g} ms at {row.batch}"
+        one = least.setdefault(repr(replace(row, where="", latency_us=0, batch=None)), row)
+        if row.latency_us < _LEAST_RISE * one.latency_us and row.batch != one.batch:
+            of = (f"{each.latency_us / 1e3:g} ms at {each.batch or 1}" for each in (one, row))
+            return f"{row.names[0]}: {', '.join(of)}"
     return ""
 
 

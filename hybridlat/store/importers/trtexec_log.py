@@ -21,8 +21,7 @@ _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept a
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 """The board and a remark, by name, multiprocessors, bytes, the user's device and power mode."""
-_Run = tuple[Path, "TrtexecLog", Path | None]
-"""The file of a run, what it states, and the file of its times."""
+_Run = tuple[Path, "TrtexecLog", Path | None]  # its file, what it states, the file of its times
 
 
 @dataclass(frozen=True)
