@@ -20,7 +20,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import HEADER, hash_of
 from hybridlat.measuring import statistics
-from hybridlat.measuring.tables import device_of
+from hybridlat.measuring.tables import device_of, held_on
 from hybridlat.model.family.shipped import FAMILY_OF, timed_as
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
@@ -90,6 +90,10 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
     if is_unsure:
         text = "%s is of a GPU named %r, and counts as %s as the plan says: plan for its own name"
         _log.warning(text + " if it is another", path, gpu, device)
+    limit = {} if "PCI" in gpu else {"power_limit": facts.get("power_limit_w", "")}
+    if held := held_on(Target(device, "tensorrt", "fp32"), limit):
+        text = "%s: %s (%s), and counts as %s: plan for a device of its own name if it stays so"
+        _log.warning(text, path, held.reason, held.value, device)
     return _Results(header["board_id"], device, header["at"], facts, visits, failed)
 
 
@@ -223,10 +227,7 @@ _Line = Mapping[str, Any]
 
 
 def _rounds(task: str, items: Sequence[str], lines: Sequence[_Line]) -> list[list[_Line]]:
-    """The visits of a task: for each of its items the line that holds its samples.
-
-    worker.py writes one line for all items of a task, run.sh one for each of them.
-    """
+    """The visits of a task by the lines of its items: run.sh writes one for each, worker.py one."""
     whole = [[line] * len(items) for line in lines if line["task"] == task]
     if whole or len(items) == 1:
         return whole

@@ -165,7 +165,8 @@ class _SizedNetwork:
 
 def held_on(target: Target, labels: Mapping[str, str]) -> Refusal | None:
     """Why a run is no plain one of its device, by the clocks and the power limit of its labels."""
-    held, device = [labels.get(name, "") for name in HELD], target.device
+    texts, device = (labels.get(name, "") for name in HELD), target.device
+    held = [text * text[:1].isdecimal() for text in texts]  # nvidia-smi may print [N/A]
     if not (any(held) and device in device_sheets.names() and device_sheets.is_gpu(target)):
         return None
     sheet = device_sheets.load(device)

@@ -251,6 +251,29 @@ def test_results_of_another_version_or_board_are_kept_as_what_they_are(
     assert len(plan_results.read_results(folder).measurements) == len(read.measurements)
 
 
+def test_a_board_of_less_power_than_its_own_is_named(
+    make_plan: MakePlan, run_sh: RunScript, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_plan()
+    assert run_sh(folder).returncode == 0
+    change(folder, lambda body: body.update(device="v100", runtime="tensorrt-8.6"))
+    plan = json.loads((folder / "manifest.json").read_text())["plan"]
+    header, *lines = lines_of(folder)
+    for gpu, limit_w, is_named in [
+        ("Tesla V100-SXM2-16GB", "200.00", True),
+        ("Tesla V100-SXM2-16GB", "300.00", False),
+        ("Tesla V100-SXM2-16GB", "[N/A]", False),
+        ("Tesla V100-PCIE-16GB", "250.00", False),
+    ]:
+        board = {**header["board"], "gpu": gpu, "power_limit_w": limit_w}
+        texts = map(json.dumps, [{**header, "plan": plan, "board": board}, *lines])
+        (folder / "results.jsonl").write_text("\n".join([*texts, ""]))
+        caplog.clear()
+        assert plan_results.read_results(folder).measurements
+        words = "power was held below its own (200.00 W), and counts as v100"
+        assert (words in caplog.text) == bool(caplog.text) == is_named
+
+
 def test_a_second_run_waits_for_the_first_and_names_it(
     make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,10 +70,7 @@ Cells = tuple[tuple[str, ...], list[tuple[str, ...]], str]
 
 
 def _csv(file: Path) -> Cells:
-    """The cells between commas, semicolons or tabs: the separator tells the decimal sign.
-
-    Excel's first line ``sep=;`` names the separator; # begins a comment, alone it is a title.
-    """
+    """The cells between commas, semicolons or tabs; ``sep=;`` names it, # begins a comment."""
     text = text_of(file)
     declared = re.match(r'"?sep=([^\r\n])"?[ \t]*(?:\r\n?|\n|$)', text, re.IGNORECASE)
     text = text[declared.end() if declared else 0 :]
@@ -266,9 +263,9 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             places[name] = known[0]
     if not {"latency", "throughput"} & places.keys():
         raise StoreError(
-            f"{path} has no column of latencies (latency_ms), and none of images_per_second (a "
-            "throughput may be of images, or of batches as trtexec's): it has "
-            f"{', '.join(header)}; rename one, or name it and its unit with --columns"
+            f"{path} has no column of latencies (latency_ms) or images_per_second (a throughput "
+            f"may be of images, or of batches as trtexec's): it has {', '.join(header)}; rename "
+            "one, or name it and its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"
     own = _unit_of(column)[1]
