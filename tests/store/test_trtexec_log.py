@@ -493,6 +493,9 @@ SHARED = {
     "[0] Tesla T4         | 64'C,  97 % |  6014 / 15360 MB | bob(6012M)\n": True,
     "[0] Tesla T4         | 34'C,   0 % |     2 / 15360 MB |\n": False,
     "$ ./gpu_burn 600 &\n": True,
+    "nvidia.com/gpu.product=Tesla-T4-SHARED\n": True,
+    "  nvidia.com/gpu.replicas: 4\n": True,
+    "  nvidia.com/gpu.replicas: 1\n": False,
 }
 
 
