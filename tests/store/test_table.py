@@ -93,7 +93,10 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
     ("network,latency-ms,CUDA Graphs", "a,4,yes", "", {"facts": {"launch": "graph"}}),
     ("network,latency_ms,GPU clock (MHz)", "a,4,900 MHz", "", {"labels": {"clock": "900"}}),
     ("network,latency_ms,mem_clock_mhz", "a,4,405", "", {"labels": {"memory_clock": "405"}}),
-    ("network,latency_ms,Power Limit (W)", "a,4,150 W", "", {"labels": {"power_limit": "150"}}),
+    *(
+        (f"network,latency_ms,{title}", "a,4,150 W", "", {"labels": {"power_limit": "150"}})
+        for title in ("Power Limit (W)", "TDP", "TGP (W)")
+    ),
 ]
 
 
@@ -491,7 +494,8 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
           for title, cell in [("phase", "training"), ("mode", "fwd+bwd"), ("stage", "NMS")]),
         ("Sparsity (%)", "50", "the row is of a DLA, or of sparse weights"),
         *((title, cell, "the latency is none that was measured")
-          for title, cell in [("kind", "estimated"), ("source of it", "simulated"),
+          for title, cell in [("kind", "estimated"), ("method", "nn-Meter"),
+                              ("source of it", "simulated"),
                               ("type", "roofline")]),
         *((title, cell, "the figure is no median or mean of latencies")
           for title, cell in [("statistic", "p99"), ("percentile", "95th"), ("metric", "energy")]),

@@ -510,11 +510,17 @@ def test_a_gpu_in_use_above_a_run(printed: str, is_shared: bool, prefix: str) ->
         assert (run.objection is not None) == (printed == smi(IDLE, IN_USE))
 
 
-def test_a_power_limit_in_the_table_of_nvidia_smi() -> None:
+def test_a_power_limit_that_nvidia_smi_prints() -> None:
     (run,) = read_runs(smi(("9W /  50W", "0%")) + LOG_8)
     assert run.labels["power_limit"] == "50"
     (run,) = read_runs(smi(("9W / 50W", "0%")) + "nvidia-smi -pl 60\n" + LOG_8)
     assert run.labels["power_limit"] == "60"
+    lines = "    Current Power Limit   : {} W\n    Requested Power Limit : {} W\n"
+    for of in (lines, "        Power Limit         : {} W\n"):
+        text = of + "    Default Power Limit   : 70.00 W\n    Max Power Limit       : 75.00 W\n"
+        (run,) = read_runs(text.replace("{}", "50.00") + LOG_8)
+        assert run.labels["power_limit"] == "50"
+        assert "power_limit" not in read_runs(text.replace("{}", "70.00") + LOG_8)[0].labels
     other_form = LOG_8.replace("Tesla T4", "Tesla V100-PCIE-16GB")  # 250 W, its sheet is of 300 W
     assert "power_limit" not in read_runs(smi(("9W / 250W", "0%")) + other_form)[0].labels
 
