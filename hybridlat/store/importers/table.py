@@ -113,7 +113,9 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             continue
         alike[repr(replace(one, where="", latency_us=0.0))].append((one, row))
         empty.update(n for n in _FILLED if n in table.places and not row[table.places[n]])
-    plain = list[NetworkRow]()
+    if fall := _fall(one for rows in alike.values() for one, _ in rows):
+        why = "the latency falls as the batch grows, as one of a single image does"
+        raise StoreError(f"{file}: {why} ({fall}): write that of the whole batch")
     for rows in alike.values():
         place = next(cells.differing(unread, [row for _, row in rows]), None)
         if place is not None:
@@ -122,11 +124,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             fix = "keep those that are meant, or make it a label (--columns) if it changes nothing"
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
-            plain.extend(one for one, _ in rows)
-    if fall := _fall(plain):
-        why = "the latency falls as the batch grows, as one of a single image does"
-        raise StoreError(f"{file}: {why} ({fall}): write that of the whole batch")
-    read.rows.extend(plain)
+            read.rows.extend(one for one, _ in rows)
     if empty:
         counts = ", ".join(f"{count} of {name}" for name, count in empty.items())
         read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")

@@ -147,8 +147,7 @@ def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
     """What is printed last above each run; empty for nothing."""
-    matches = PRINTED[name].finditer(text)
-    printed = [(match.start(), "".join(filter(None, match.groups()))) for match in matches]
+    printed = [(m.start(), "".join(filter(None, m.groups()))) for m in PRINTED[name].finditer(text)]
     return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
 
 
