@@ -482,6 +482,7 @@ SHARED = {
     smi(IN_USE): True,
     smi(IDLE): False,
     smi(("N/A /  N/A", " N/A")): False,
+    smi(IN_USE).replace("P0", "P8"): False,  # of a desktop, at idle clocks
     smi(IDLE, IN_USE): False,
     smi(IN_USE, IDLE): True,
     smi(IN_USE) + smi(IDLE): False,

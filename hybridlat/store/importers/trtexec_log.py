@@ -158,7 +158,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
         nameless = None if names else Refusal("the run names no network", log.line, fix)
         device = log.options.get("device", "0")
         own = [row.groups("") for row in smi if row.start() < start and row[1] == device]
-        _, cap, use = [("", "", ""), *own][-1]
+        _, use, cap = [("", "", ""), *own][-1]
         hindered = hindered or (use and f"GPU {device}: {use}")
         watts = watts or cap * ("PCI" not in log.fields.get("device", ""))  # whose limit is lower
         slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
