@@ -117,6 +117,7 @@ def test_what_a_row_says(
         *(("Latency/ms", "3", 3000), ("avg latency in us", "3", 3), ("latency, ms", "3", 3000)),
         *(("images_per_second", "1000", 4000), ("fps", "2", 2e6), ("Images/s", "2", 2e6)),
         ("Latency (ms);GPU Compute Time (ms)", "12;10", 10_000),  # as trtexec prints them
+        ("latency_ms;gpu_time_ms", "12;10", 10_000),
         ("throughput;latency_ms", "100;10", 10_000),  # it may be of images or of batches
     ],
 )
