@@ -141,7 +141,7 @@ PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
 Using an engine plan file across different models of devices is not recommended
 trtexec_safe --loadEngine=a.plan
 [DlaLayer] {ForeignNode[conv1...relu1]}
-System throttled due to Over-current.
+soctherm: OC ALARM 0x00000001
 ========= ERROR SUMMARY: 0 errors"""
 
 
