@@ -4,8 +4,8 @@ The clock that a log prints is the highest that the board has, whatever its mode
 mode of 15 W prints 1.377 GHz). So it rules out faster modes alone. A run is bound by enqueueing
 above 0.8 of the GPU's time, which is where trtexec warns (sampleReporting.cpp).
 
-What is not settled the log may still tell, by how much single runs vary.
-Seven logs from public issues vary by 0.1 to 10 %; one that waits for its host does by 28 %.
+What is not settled the log may still tell, by how much single runs vary: by 0.1 to 10 % in seven
+logs from public issues, by 28 % in one that waits for its host.
 """
 
 from __future__ import annotations

@@ -132,10 +132,9 @@ def _kind_of(path: Path) -> str:
     if ".jsonl" in endings:
         raise InputError(f"{path} is a part of a plan: import the plan's folder, with that in it")
     raise InputError(
-        f"{path} cannot be imported: it is no folder of a plan, no pack of hybridlat store export, "
-        f"no table ({', '.join(table.ENDINGS)}) and no log of trtexec "
-        f"({', '.join(trtexec_log.ENDINGS)}); save sheets and JSON as CSV, what a notebook prints "
-        "as a log, and unpack an archive"
+        f"{path} cannot be imported: it is no plan's folder, no pack, no table "
+        f"({', '.join(table.ENDINGS)}) and no log of trtexec ({', '.join(trtexec_log.ENDINGS)}); "
+        "save sheets and JSON as CSV, what a notebook prints as a log, and unpack an archive"
     )
 
 

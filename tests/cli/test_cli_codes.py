@@ -210,7 +210,7 @@ def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(na
         (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
         (["compare", "n.onnx"], "two networks"),
         (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
-        (["import", "data/nets"], "no pack of hybridlat store export, no table (.csv,"),
+        (["import", "data/nets"], "no pack, no table (.csv,"),
         (["import", "nowhere"], "nowhere cannot be imported: there is no such file"),
         (["store", "check", "--store", "no/typo.db"], "there is no store"),
         (["import", "data/packs", "--nets", "."], "--nets is for tables and logs of trtexec"),

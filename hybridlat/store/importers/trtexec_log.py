@@ -34,9 +34,7 @@ class TrtexecLog:
     ``is_typed``, the network's types decide the precision. ``board`` is the number of
     multiprocessors and the bytes of memory. ``medians_us`` are those of the summary, ``upper_us``
     the first percentile of the GPU's time above the median with its share (0..1), ``objection`` why
-    the run is no measurement.
-    ``power_mode`` is a Jetson's, as nvpmodel printed it above; ``clocks_hz`` are the GPU's and its
-    memory's.
+    the run is no measurement, ``power_mode`` a Jetson's, ``clocks_hz`` the GPU's and its memory's.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
