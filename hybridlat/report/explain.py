@@ -28,6 +28,7 @@ _TELLS = math.sqrt(10)  # odds "not worth more than a bare mention" (Jeffreys, 1
 _CHECKS: Mapping[str, Any] = shipped_table("explain")["checks"]
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
 _MOVES = ("reformat", "copynode", "memcpy", "cast")
+_TIMED = ("host copies", "launches")  # how a run was timed, and not what ran
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class Explanation:
     """A latency, ``measured_us``, beside its ``estimate``; the likeliest of ``suspects`` is first.
 
     ``stated`` is what the log of the run says; the suspects come on top of it. ``nothing`` is the
-    probability that none of them is it. ``verdict`` is ``normal`` (within the interval),
-    ``explained`` or ``not explained``. ``spread`` is how much single runs vary (0..).
+    probability that none of them is it. ``verdict`` is ``normal`` (within the interval, and in
+    that of what is ``stated``), ``explained`` or ``not explained``. ``spread`` is how much single
+    runs vary (0..).
     """
 
     estimate: Estimate
@@ -97,8 +99,10 @@ class Explanation:
 
     @property
     def verdict(self) -> str:
-        low_us, high_us = self.estimate.interval_us or (0.0, 0.0)
-        if low_us <= self.measured_us <= high_us:
+        intervals = [self.estimate.interval_us or (0.0, 0.0)]
+        as_stated = (one.interval_us for one in self.suspects if one.kind == "as predicted")
+        intervals += as_stated if self.stated else ()
+        if all(low_us <= self.measured_us <= high_us for low_us, high_us in intervals):
             return "normal"
         return "explained" if self.suspects[0].probability > self.nothing else "not explained"
 
@@ -130,13 +134,17 @@ class Explanation:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
         names = " or ".join([self.cause.text, *(one.text for one in self.tied[1:])])
-        words = {"normal": "within the interval", "explained": names}
+        answer = {"normal": "within the interval", "explained": names}.get(self.verdict)
+        answer = answer or self.verdict
+        others = [one.text for one in self.stated if one.kind not in _TIMED]
+        others = [text for text in others if text not in answer]
+        by_log = f"; by the log {', '.join(others)}" if others else ""
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
         return visible(
             f"{latency_text(self.measured_us)} where {latency_text(expected)} "
             f"({interval_text(self.estimate.interval_us)}) are expected: "
-            f"{longer}, {words.get(self.verdict, self.verdict)}"
+            f"{longer}, {answer}{by_log}"
         )
 
     def __str__(self) -> str:

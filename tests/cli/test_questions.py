@@ -192,6 +192,21 @@ def test_a_log_of_trtexec_settles_what_it_states(
     assert unsuspected not in [one["kind"] for one in body["suspects"]]
 
 
+@pytest.mark.parametrize(
+    ("stated", "verdict", "named"),
+    [
+        ({"dims": "64x3x224x224"}, "not explained", "at batch 64"),
+        ({"onnx": "nets/other"}, "normal", "of the network nets/other"),
+    ],
+)
+def test_a_number_as_expected_is_not_normal_for_another_run(
+    stated: Any, verdict: str, named: str
+) -> None:
+    write_log((Predictor(L4_86).predict("resnet18").latency_us or 0.0) / 1e3, **stated)
+    answer = Predictor(L4_86).explain("resnet18", "run.log")
+    assert answer.verdict == verdict and answer.headline().endswith(f"; by the log {named}")
+
+
 def test_a_run_by_a_cuda_graph_is_held_against_one() -> None:
     expected_us = Predictor(L4_86).predict("squeezenet").latency_us or 0.0
     ms = expected_us * 0.7e-3
