@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 import re
 import resource
+import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,21 +34,31 @@ _ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?")
 
 
 @functools.cache
-def core() -> Any:
-    """The engine, one for the process; MissingExtra without the package."""
+def package() -> Any:
+    """The module ``openvino``; MissingExtra without it.
+
+    Else its import sends an event to Intel, by a package that it does without where there is none.
+    """
+    is_blocked = sys.modules.setdefault("openvino_telemetry", cast(ModuleType, None)) is None
     try:
         import openvino
     except ImportError as error:
         raise MissingExtra("openvino", "openvino", "Running networks on OpenVINO") from error
-    return openvino.Core()
+    finally:
+        if is_blocked:
+            del sys.modules["openvino_telemetry"]
+    return openvino
+
+
+@functools.cache
+def core() -> Any:
+    """The engine, one for the process; MissingExtra without the package."""
+    return package().Core()
 
 
 def version() -> str:
     """Version of the engine, as ``2026.4.1``; MissingExtra without the package."""
-    core()
-    import openvino
-
-    return str(openvino.__version__).split("-", 1)[0]
+    return str(package().__version__).split("-", 1)[0]
 
 
 def compile_network(network: Network, seed: int, threads: int) -> Any:
@@ -128,8 +140,6 @@ class OpenVinoSession(CpuSession):
     long_run_us = 20_000.0
 
     def __init__(self, network: Network, seed: int, threads: int) -> None:
-        import openvino
-
         super().__init__(network.name, threads)
         compiled = compile_network(network, seed, threads)
         try:
@@ -138,7 +148,7 @@ class OpenVinoSession(CpuSession):
                 name = next(n for n in port.get_names() if n in network.types)
                 source = onnx_io.random_array(network.types[name], seed * 31 + len(self._feeds))
                 buffer = np.ascontiguousarray(source).copy()
-                request.set_tensor(port, openvino.Tensor(buffer, shared_memory=True))
+                request.set_tensor(port, package().Tensor(buffer, shared_memory=True))
                 self._feeds.append((buffer, source))
             self._run = partial(request.infer, share_outputs=True)
             self._run()
