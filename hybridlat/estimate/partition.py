@@ -248,7 +248,7 @@ class Partitioner:
         try:
             self._store.cache_put({key: one.to_text() for key, one in new.items()})
         except StoreError as error:  # the next process asks the engine again
-            _log.warning("a partition is not cached: %s", error)
+            _log.info("a partition is not cached: %s", error)
 
     def _lowered(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
         network = file.network(batch, shapes)

@@ -57,6 +57,12 @@ def test_messages_steer_no_terminal(words: list[str], tmp_path: Path) -> None:
     assert all(line.isprintable() for line in (out + err).split("\n"))
 
 
+def test_a_store_that_cannot_be_made_costs_a_prediction_no_word(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ("resnet18", "--target", "l4/tensorrt/fp16", "--store", str(tmp_path / "file" / "s.db"))
+    assert call("predict", *words).err == ""
+
+
 def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
     script = (
         # A test run in the background of a shell inherits that interrupts are ignored.
