@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import NOTHING, latency_text, percent_text, plus_minus_text
+from hybridlat.schema.files import is_writable
 from hybridlat.schema.workers import OnMessage
 from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
@@ -168,9 +168,8 @@ def _place(store: StorePlace, problems: _Problems) -> str:
     """Where the store is, and how large its file."""
     if store.file is None:
         return store.address
-    folder = next(parent for parent in store.file.parents if parent.exists())
-    if not os.access(folder, os.W_OK):
-        what = f"the store's folder {folder} cannot be written to"
+    if not is_writable(store.file.parent):
+        what = f"the store's folder {store.file.parent} cannot be written to"
         problems.add(what, "give --store, or set HYBRIDLAT_STORE", "error")
     if not store.file.is_file():
         return f"{store.address} (not made yet)"

@@ -132,6 +132,7 @@ def onboard(run: Run) -> int:
 def _by_another_version(run: Run, target: Target, chosen: OnboardingOptions) -> Onboarded | None:
     """What another version of the engine gives, measured as the gate says; None without one."""
     with run.opened(target, threads=None, settings=chosen.settings) as (predictor, _):
+        predictor.store.require_writable()
         data = predictor.sessions.first.data
         alike = (v for v in data.other_versions if v.target.precision == target.precision)
         there = next((v for v in alike if v.model or v.networks >= FEW), None)

@@ -99,6 +99,11 @@ def all_readable(
                 yield value
 
 
+def is_writable(path: Path) -> bool:
+    """Whether a folder can be written, or made where it is not there."""
+    return os.access(next(filter(Path.exists, (path, *path.parents))), os.W_OK | os.X_OK)
+
+
 def write_text(path: StrPath, text: str) -> None:
     """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``."""
     data = text.encode("utf-8", "backslashreplace")

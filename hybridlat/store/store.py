@@ -8,7 +8,6 @@ same rows wait for each other in one order.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hybridlat.errors import StoreError
+from hybridlat.schema.files import is_writable
 from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, id_of
 from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
@@ -212,7 +212,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         """Whether it cannot be written, so that what is measured would be lost."""
         if self.place.file is None or self.place.exists:
             return self._database.run(lambda c: c.is_read_only)
-        return not os.access(next(filter(Path.exists, self.place.file.parents)), os.W_OK | os.X_OK)
+        return not is_writable(self.place.file.parent)
 
     def require_writable(self) -> None:
         """StoreError where nothing would be kept; what measures asks before."""

@@ -28,7 +28,7 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.model.model_files import user_models_folder
 from hybridlat.report.units import count_text
-from hybridlat.schema.files import all_readable, scratch_folder
+from hybridlat.schema.files import all_readable, is_writable, scratch_folder
 from hybridlat.schema.target import Device, Target
 from hybridlat.schema.workers import OnMessage, silent, steady_fits
 from hybridlat.store import Store
@@ -90,6 +90,8 @@ def train_target(
     with Store(store) as opened, scratch_folder() as scratch:
         dataset, folder = _dataset(target, opened), scratch / "model"
         root = options.out or user_models_folder()
+        if not is_writable(root / target.folder):  # not after minutes of fitting
+            raise StoreError(f"models cannot be written to {root}: give a folder with --out")
         device = options.device or device_of(target, opened)
         config = FitConfig(device, float_precision(target), options.seed, _priors(target, dataset))
         candidate = Candidate(dataset, config, on_message)

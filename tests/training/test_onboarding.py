@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
@@ -14,7 +15,7 @@ from msgspec import structs
 from hybridlat import Predictor, onnx_io
 from hybridlat.cli import main as cli
 from hybridlat.engines import registry
-from hybridlat.errors import MeasurementError, MissingExtra
+from hybridlat.errors import MeasurementError, MissingExtra, StoreError
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig, needs_visit
@@ -234,7 +235,10 @@ def test_what_cannot_be_trained_on_is_not_measured_first(
 
 @pytest.mark.usefixtures("unknown_cpu")
 def test_a_new_version_is_checked_against_the_one_that_is_known(
-    nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nets: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen, known = str(tmp_path / "seen.db"), str(tmp_path / "known.db")
     for file in sorted(nets.glob("*.onnx"))[1:]:
@@ -259,6 +263,9 @@ def test_a_new_version_is_checked_against_the_one_that_is_known(
     assert document["target"] == str(here) and document["by"] == str(other)
     assert document["networks"] == 1 and document["trained"] is None
     assert document["notes"][0].startswith(f"answered from {other}")
+    monkeypatch.setattr(Store, "is_read_only", True)
+    monkeypatch.setattr(Store, "require_writable", Mock(side_effect=StoreError("read only")))
+    assert cli.run([*words, "--store", known]) == 2  # and not 0, with nothing measured
 
 
 @pytest.mark.parametrize("chosen", [COMMON, RARE, ATTENTION], ids=["common", "rarer", "tokens"])

@@ -5,11 +5,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from hybridlat.cli.train import json_object
+from hybridlat.errors import StoreError
 from hybridlat.estimate.calibration import fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_target
@@ -72,6 +74,15 @@ def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) ->
     assert not bad.accepted and "refused" in bad.reason and bad.folder is None
     assert folder_in_use(tmp_path / "models" / TARGET.folder) is None
     assert bad.model_hash != trained.model_hash
+
+
+def test_where_no_model_can_be_written_none_is_fitted(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "Candidate", Mock(side_effect=AssertionError("fitted")))
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="give a folder with --out"):
+        _train(store_url, tmp_path / "file" / "models")
 
 
 def _champion(url: str) -> str:
