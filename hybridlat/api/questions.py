@@ -93,9 +93,8 @@ def recommend(
 
 
 def _rank(one: Estimate) -> tuple[float, ...]:
-    memory, order = one.memory, _ORDER[one.verdict]
-    order = 2 if memory is not None and memory.verdict == "too large" else order
-    most = (memory and memory.device_bytes) or math.inf
+    order = 2 if one.is_too_large else _ORDER[one.verdict]
+    most = (one.memory and one.memory.device_bytes) or math.inf
     return order, one.power_w or math.inf, most, one.latency_us or math.inf
 
 

@@ -136,7 +136,8 @@ def budget_text(estimate: Estimate) -> str:
     """``within: 7.16 – 8.22 ms against 33.3 ms, surely``; empty without a budget."""
     if estimate.verdict is None:
         return ""
-    name = "may be over" if estimate.verdict == "unsure" else estimate.verdict
+    unsure = "too large for the device" if estimate.is_too_large else "may be over"
+    name = unsure if estimate.verdict == "unsure" else estimate.verdict
     interval, limit = interval_text(estimate.interval_us), latency_text(estimate.max_latency_us)
     return ", ".join(filter(None, [f"{name}: {interval} against {limit}", sureness_text(estimate)]))
 

@@ -186,17 +186,25 @@ class Estimate(Shown):
         return replace(self, max_latency_us=limit_us)
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether it takes more memory than the device has, and was not measured there."""
+        is_larger = self.memory is not None and self.memory.verdict == "too large"
+        return is_larger and self.source != "measured"
+
+    @property
     def verdict(self) -> Verdict | None:
         """Whether the whole interval is ``within`` the budget, or ``over`` it; None without one.
 
-        ``unsure`` where the interval holds the budget, or where the estimate is not trusted.
+        ``unsure`` where the interval holds the budget, the estimate is not trusted, or the device's
+        memory is too small.
         """
         if self.max_latency_us is None or self.busy or self.is_beyond_belief:
             return None if self.max_latency_us is None else "unsure"
         low_us, high_us = self.interval_us or (0.0, math.inf)
         if low_us > self.max_latency_us:
             return "over"
-        return "within" if self.trusted and high_us <= self.max_latency_us else "unsure"
+        is_kept = self.trusted and not self.is_too_large and high_us <= self.max_latency_us
+        return "within" if is_kept else "unsure"
 
     @property
     def probability_within(self) -> float | None:

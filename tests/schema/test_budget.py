@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.errors import InputError
+from hybridlat.report.units import budget_text
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.structure import Memory
 from tests.report.estimates import residual
 
 shares = st.floats(0.0, 3.0)
@@ -54,6 +57,19 @@ def test_nothing_is_known_of_what_has_no_upper_end() -> None:
     assert open_end.against(1e9).probability_within is None
     assert open_end.against(1e9).verdict == "unsure" and open_end.against(400.0).verdict == "over"
     assert open_end.to_json()["fps"] is None and open_end.throughput_interval_per_s == (0.0, 2000.0)
+
+
+@pytest.mark.parametrize(
+    ("source", "needed_bytes", "verdict"),
+    [("composed", 9, "unsure"), ("composed", 8, "within"), ("measured", 9, "within")],
+)
+def test_what_a_device_cannot_hold_is_not_within(
+    source: Any, needed_bytes: int, verdict: str
+) -> None:
+    memory = Memory(5, 4, (needed_bytes, 12), 8)
+    held = replace(residual(), memory=memory, source=source).against(1e6)
+    assert held.verdict == verdict and held.against(1.0).verdict == "over"
+    assert budget_text(held).startswith("too large for the device") == (verdict == "unsure")
 
 
 @given(estimates(), st.sampled_from([0.5, 0.9, 0.99]))
