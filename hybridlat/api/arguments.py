@@ -172,7 +172,8 @@ class Query:
     def __post_init__(self) -> None:
         size, batch = whole_number(self.batch), self.batch
         if batch is not None and (size is None or size < 1):
-            raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
+            fix = "give a whole number from 1 (predict and sweep take several)"
+            raise InputError(f"{batch!r} is no batch size: {fix}")
         object.__setattr__(self, "batch", size)
         object.__setattr__(self, "shapes", _checked_shapes(self.shapes))
 

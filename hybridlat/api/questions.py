@@ -111,8 +111,9 @@ def sweep_of(
 
     numbers = [number_of(value) for value in (values if isinstance(values, Iterable) else ())]
     points, whole = sorted(set(numbers)), over == "width" or all(map(float.is_integer, numbers))
-    is_curve = len(points) > 1 and all(0 < value < 2**31 for value in points) and whole
-    if over not in get_args(Over) or not is_curve:
+    if over not in get_args(Over):
+        raise InputError(f"{over!r} cannot be swept: choose {', '.join(get_args(Over))}")
+    if not (len(points) > 1 and all(0 < value < 2**31 for value in points) and whole):
         is_known = bool(numbers) and not any(map(math.isnan, numbers))
         shown = ", ".join(f"{number:g}" for number in numbers) if is_known else repr(values)
         raise InputError(

@@ -206,7 +206,7 @@ _NAMED: Mapping[str, Declared] = {
         "-o", "--output", "folder", group=OUTPUT, required=True, metavar="DIR",
         type=click.Path(file_okay=False), help="Folder to write the plan to."),
     "remeasure": option(
-        "--remeasure", group=WHAT, help="Measure again what the store knows already.", **_FLAG),
+        "--remeasure", group=WHAT, help="Measure cells again that the store knows.", **_FLAG),
     "batch": option("--batch", group=INPUT, type=whole(1), metavar="N", help=_BATCH),
     "batches": option(
         "--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]",
@@ -229,8 +229,8 @@ _NAMED: Mapping[str, Declared] = {
         "predict only; always: every cell and the network again.", **_SHOWN),
     "known": option(
         "--known", "latencies", group=SURE, type=KNOWN, metavar="NET.onnx[@N]=1.21ms",
-        help="What another network takes on the target (at batch N), to correct a prediction for a "
-        "GPU; may be repeated.", **_MANY),
+        help="What another network takes on the target (at batch N, else that of --batch), to "
+        "correct a prediction for a GPU; may be repeated.", **_MANY),
     "max_latency": option(
         "--max-latency", "budget", group=SURE, type=BUDGET, metavar="8ms|30fps",
         help="The budget of one batch: its time, or images a second (batch over latency). Exit "

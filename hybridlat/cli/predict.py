@@ -244,5 +244,6 @@ def compare(run: Run) -> int:
             codes.add(OVER if is_sure else UNTRUSTED)
             low, high = (percent_text(end - 1, 0) for end in ratio.interval)
             verb = "is" if is_sure else "may be"
-            aside(f"{estimate.network} {verb} slower than the first: {low} to {high} more")
+            what = estimate.target if len(each_target or ()) > 1 else estimate.network
+            aside(f"{what} {verb} slower than the first: {low} to {high} more")
     return worst(codes)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import joblib
 import onnx
@@ -256,6 +256,11 @@ def test_errors_cross_processes_as_they_are() -> None:
 def test_a_single_network_is_no_list_of_networks(source: Any) -> None:
     with Predictor(FAKE) as predictor, pytest.raises(InputError, match="takes a list of networks"):
         predictor.predict_many(source)
+
+
+def test_many_networks_have_one_batch() -> None:
+    with Predictor(FAKE) as predictor, pytest.raises(InputError, match=r"number from 1 \(predict"):
+        predictor.predict_many(["net.onnx"], batch=cast(Any, [1, 8]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 from unittest.mock import Mock
 
 import onnx
@@ -77,8 +77,10 @@ def test_a_sweep_is_over_one_thing_whose_values_make_a_curve() -> None:
     for words in ((), ("--width", "0.5,1", "--size", "224,256"), ("--batch", "2")):
         done = run(sweep, "resnet18", "--target", L4, *words, code=2)
         assert "Give one of --size, --width and --batch" in done.stderr
-    odd: list[Any] = [("batch", [1]), ("size", [0, 8]), ("batch", [1.5, 2]), ("depth", [1, 2])]
+    odd: list[Any] = [("batch", [1]), ("size", [0, 8]), ("batch", [1.5, 2])]
     with Predictor(L4) as predictor:
+        with pytest.raises(InputError, match="'depth' cannot be swept: choose batch, size, width"):
+            predictor.sweep("resnet18", cast(Any, "depth"), [1, 2])
         for over, values in odd:
             with pytest.raises(InputError, match=f"^{str(values)[1:-1]} makes no curve"):
                 predictor.sweep("resnet18", over, values)
@@ -355,6 +357,7 @@ def test_one_network_is_compared_on_several_targets_and_sizes() -> None:
         (("resnet18", "resnet50"), "2%", 1, "resnet50 is slower than the first: "),
         (("resnet50", "resnet34"), "5%", 3, "resnet34 may be slower than the first: "),
         (("resnet50", "resnet18"), "5%", 0, ""),
+        (("resnet18", "--target", "h100/tensorrt/fp16"), "5%", 3, f"{T4} may be slower"),
     ],
 )
 def test_slower_than_the_base_is_an_exit_code(
