@@ -189,7 +189,8 @@ def _circumstances(
             text, other = f"with {count_text(threads, 'thread')}", replace(target, threads=threads)
             yield Circumstance("threads", text, other, query)
     low, high = ratio / 4, ratio * 10  # of work, that the latency may come of
-    batch = query.batch or next((shape[0] for shape in now.values() if shape), 1)
+    inside = opened.file.batch_inside(query.batch, query.shapes)
+    batch = query.batch or inside or next((shape[0] for shape in now.values() if shape), 1)
     for size in (2**power for power in range(9)):  # published tables go to 256
         if size != batch and low < size / batch < high:
             batched = {

@@ -124,7 +124,7 @@ class Run:
             implicit = (self.log.batch or shape[0], *shape[1:]) if shape else shape
             sized[name] = self.log.shapes.get(name, only[0] if only else implicit)
         if sized != shapes:
-            first = next(iter(sized.values()))
+            first = next(sized[name] for name, shape in shapes.items() if sized[name] != shape)
             is_batch = all(sized[name][1:] == shape[1:] for name, shape in shapes.items())
             text = f"at batch {first[0]}" if is_batch else f"at {'×'.join(map(str, first))}"
             work = math.prod(chain(*sized.values())) / math.prod(chain(*shapes.values()))

@@ -32,7 +32,7 @@ from hybridlat.store import Store
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
-PARTITION_FORMAT = 7
+PARTITION_FORMAT = 8
 MAX_REMEMBERED = 2048  # partitions, in memory
 KEPT_TOGETHER = 32
 """Candidates of a search that one transaction keeps: each alone would cost a server's commit."""

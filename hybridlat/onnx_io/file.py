@@ -88,7 +88,7 @@ class OnnxFile:
         return {name: type_.shape for name, type_ in inputs.items()}
 
     def batch_inside(self, batch: int | None = None, shapes: Shapes | None = None) -> int | None:
-        """The batch where it stands behind other sizes of the inputs, as behind steps."""
+        """The batch where it stands behind other sizes, as behind steps, or in a later input."""
         return self.parsed.bound(batch, shapes or {}).batch
 
 

@@ -30,7 +30,7 @@ def opsets_of(model: ModelProto) -> Opsets:
 class Frame:
     """What a file says besides operators and constants; ``stated`` are types of foreign results.
 
-    ``batch`` is known where it is no input's first size.
+    ``batch`` is known where it is not the first size of the first input.
     """
 
     opsets: Opsets
@@ -51,11 +51,11 @@ def bound(
     """The frame of a model with every size of its inputs (``infos``) bound.
 
     The batch is an input's first size, unless another is called one, or the first are steps
-    (``stepped``); where it is open and nothing binds it, it is 1. A size that has a name is the
-    same wherever that stands. ``batch`` is that of the inputs where it is open; where it is in
-    none, of those that have that of the data, the first input of the highest rank. ``weights`` keep
-    what the file says. NetworkError for a name that no input has, for what stays open, and for a
-    batch that shapes contradict.
+    (``stepped``); where it is open, it is that of the data's shape, else 1. A size that has a name
+    is the same wherever that stands. ``batch`` is that of the inputs where it is open; where it is
+    in none, of those that have that of the data, the first input of the highest rank. ``weights``
+    keep what the file says. NetworkError for a name that no input has, for what stays open, and for
+    a batch that shapes contradict.
     """
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     if unknown := sorted(shapes.keys() - {info.name for info in infos}):
@@ -69,15 +69,17 @@ def bound(
     fixed = batches[max(data, key=lambda name: len(data[name]))] if data else None
     batched = _OPEN if set(_OPEN).intersection(batches.values()) else (fixed,)
     takes = [name for name, size in batches.items() if size in batched]
+    main = max(takes, key=lambda name: len(data[name]), default="")
+    axis, shape = axes.get(main, 0), shapes.get(main, ())
+    is_given = batched is _OPEN and main in shapes and len(shape) == len(data[main])
+    shared = shape[axis] if batch is None and is_given and shape[axis] not in _OPEN else batch
     each = {info.name: _names(info)[axes[info.name]] for info in infos if info.name in takes}
-    named = dict.fromkeys(filter(None, each.values()), 1 if batch is None else batch) | symbols
+    named = dict.fromkeys(filter(None, each.values()), 1 if shared is None else shared) | symbols
     types = {}
     for info in infos:
         is_free = info.name in takes and each[info.name] not in symbols
-        sizes, own = written_sizes(info, named), batch if is_free else None
+        sizes, own = written_sizes(info, named), shared if is_free else None
         types[info.name] = _input_type(info, sizes, axes[info.name], own, shapes.get(info.name))
-    main = max(takes, key=lambda name: len(data[name]), default="")
-    axis = axes.get(main, 0)
     if batch is not None and main and (shape := types[main].shape)[axis] != batch:
         free = (*shape[:axis], "N", *shape[axis + 1 :])
         whole, others = ("x".join(map(str, sizes)) for sizes in (shape, free))
@@ -86,7 +88,8 @@ def bound(
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = _symbols(infos, {name: type_.shape for name, type_ in types.items()})
     stated = types_of(model.graph.value_info, symbols)
-    inside = types[main].shape[axis] if axis else None
+    is_other = axis or (main and main != infos[0].name and len(types[main].shape) > 2)
+    inside = types[main].shape[axis] if is_other else None
     return Frame(opsets_of(model), types, outputs, stated, inside)
 
 

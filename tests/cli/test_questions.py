@@ -15,6 +15,8 @@ import pytest
 
 import hybridlat
 from hybridlat import Device, Predictor, onnx_io
+from hybridlat.api.arguments import Query
+from hybridlat.api.explain_log import Run
 from hybridlat.cli.predict import compare
 from hybridlat.cli.questions import explain, sweep
 from hybridlat.errors import HybridlatError, InputError
@@ -22,6 +24,8 @@ from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.explain import read_layers
 from hybridlat.report.sweep import Over, Sweep
+from hybridlat.schema.target import Target
+from hybridlat.store.importers.trtexec_log import TrtexecLog
 from tests.cli.shell import call, run
 
 L4, ORIN, T4 = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16", "t4/tensorrt/fp16"
@@ -192,6 +196,13 @@ def test_a_log_of_trtexec_settles_what_it_states(
     assert (body["verdict"], body["cause"]) == ("explained", cause)
     assert cause in [one["kind"] for one in body["stated"]]
     assert unsuspected not in [one["kind"] for one in body["suspects"]]
+
+
+def test_a_batch_that_a_log_states_is_that_of_the_input_that_has_it() -> None:
+    target, sizes = Target.parse(L4_86), {"rois": (100, 4), "x": (1, 8, 50, 50)}
+    log = TrtexecLog(shapes={**sizes, "x": (4, 8, 50, 50)})
+    (one,) = Run(1e3, target, log).stated(target, Query(), sizes)
+    assert (one.kind, one.text) == ("batch", "at batch 4")
 
 
 @pytest.mark.parametrize(

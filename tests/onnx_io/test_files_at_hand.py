@@ -5,6 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from hybridlat import predict
 from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, TensorType
@@ -162,6 +163,9 @@ BOUND = [
     # An equal size under another name is no reason to leave an input's batch alone.
     (OTHER, 2, {"z": (2, 3, 4, 4)}, [(2, 3, 4, 4), (2, 3, 4, 4)]),
     (FREE, 8, {"r": (100, 4)}, [(8, 3, 8, 8), (100, 4)]),
+    (FREE, None, {"r": (100, 4)}, [(1, 3, 8, 8), (100, 4)]),
+    # The shape of the data has the batch of what stays open.
+    (FREE, None, {"x": (8, 3, 8, 8)}, [(8, 3, 8, 8), (8, 4)]),
 ]
 
 
@@ -170,6 +174,15 @@ def test_the_sizes_of_inputs(
     text: str, batch: int | None, shapes: dict[str, Shape], expected: list[Shape]
 ) -> None:
     assert shapes_of(read_network(model(text), batch, shapes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "batch", "expected"),
+    [(TURNED, None, 1), (TURNED, 4, 4), (ROI, 4, 4), (FED, 4, 4), (PAIR, None, 1)],
+)
+def test_an_answer_has_the_batch_of_the_data(text: str, batch: int | None, expected: int) -> None:
+    estimate = predict(model(text), "l4/tensorrt/fp16", batch=batch)
+    assert estimate.batch == expected
 
 
 @pytest.mark.parametrize(
