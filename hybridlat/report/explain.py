@@ -134,10 +134,9 @@ class Explanation:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
         names = " or ".join([self.cause.text, *(one.text for one in self.tied[1:])])
-        answer = {"normal": "within the interval", "explained": names}.get(self.verdict)
-        answer = answer or self.verdict
-        others = [one.text for one in self.stated if one.kind not in _TIMED]
-        others = [text for text in others if text not in answer]
+        words = {"normal": "within the interval", "explained": names}
+        answer = words.get(self.verdict, self.verdict)
+        others = [o.text for o in self.stated if o.kind not in _TIMED and o.text not in answer]
         by_log = f"; by the log {', '.join(others)}" if others else ""
         times = self.measured_us / expected
         longer = f"{times:{'.2f' if times >= 0.1 else '.2g'}} times that"
