@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ class OutputFile(click.Path):
         if text.startswith("-") and not (text == "-" and self.allow_dash):
             dash = ", or - for standard output" if self.allow_dash else ""
             self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)
-        if text.lower().endswith(".onnx"):  # of a word forgotten: it would be overwritten
+        if os.path.realpath(text).lower().endswith(".onnx"):  # of a word forgotten
             self.fail(f"{text!r} is the name of a network: write a page or table beside it", param)
         if not Path(text).parent.is_dir():  # else it is seen when all is worked out
             self.fail(f"there is no folder {str(Path(text).parent)!r}: make it first", param, ctx)
@@ -206,9 +206,27 @@ def complete_target(
 
 
 def check_outputs(ctx: click.Context) -> None:
-    """Raises UsageError where two options of a command write one file."""
-    outputs = [p.name for p in ctx.command.params if p.name and isinstance(p.type, OutputFile)]
-    files = Counter(os.path.realpath(file) for name in outputs if (file := ctx.params[name]))
+    """Raises UsageError where a command writes one file twice, or over one that it reads."""
+    outputs = {p.name for p in ctx.command.params if isinstance(p.type, OutputFile)}
+    files = Counter(os.path.realpath(file) for name in outputs if (file := ctx.params[name or ""]))
+    read = {path for name in ctx.params.keys() - outputs for path in _paths(ctx.params[name])}
     for file, uses in files.items():
         if uses > 1 and (Path(file).is_file() or not Path(file).exists()):
             raise click.UsageError(f"two outputs cannot be one file, {file}.", ctx)
+        if Path(file).is_file() and (file in read or _is_database(file)):
+            fix = "write a page or table beside it"
+            raise click.UsageError(f"{file} would be lost, a network or a store: {fix}.", ctx)
+
+
+def _paths(value: object) -> Iterator[str]:
+    """What in the value of an option may be the name of a file, alone or before a batch (``@``)."""
+    for one in value if isinstance(value, tuple | list | dict) else (value,):
+        if isinstance(one, str | os.PathLike):
+            yield os.path.realpath(one)
+            yield os.path.realpath(os.fspath(one).rpartition("@")[0])
+
+
+def _is_database(file: str) -> bool:
+    with suppress(OSError), Path(file).open("rb") as stream:
+        return stream.read(6) == b"SQLite"
+    return False

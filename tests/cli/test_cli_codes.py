@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -221,6 +222,34 @@ def test_what_is_wrong_is_said_in_a_sentence(words: list[str], hint: str) -> Non
     assert out == ""
     assert hint.replace("v100/tensorrt", "tensorrt") in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("read", "known", "written"),
+    [
+        ("net", "a.onnx=1ms", "net"),
+        ("a.onnx", "net@2=1ms", "link"),
+        ("a.onnx", "a.onnx=1ms", "a.link"),
+        ("a.onnx", "a.onnx=1ms", "known.db"),
+    ],
+)
+def test_what_a_command_reads_is_not_written_over(
+    nets: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: str,
+    known: str,
+    written: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source, copy in (("a.onnx", "a.onnx"), ("a.onnx", "net"), ("known.db", "known.db")):
+        shutil.copy(nets / source, copy)
+    Path("link").symlink_to("net")
+    Path("a.link").symlink_to("a.onnx")
+    before = Path(written).read_bytes()
+    words = ("predict", read, "--target", "l4/tensorrt/fp16", "--known", known, "--csv", written)
+    assert "write a page or table beside it" in call(*words, code=2).err
+    assert Path(written).read_bytes() == before
 
 
 def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
