@@ -33,7 +33,6 @@ _OPTIONS = {"NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PIN
 _ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?")
 
 
-@functools.cache
 def package() -> Any:
     """The module ``openvino``; MissingExtra without it.
 
