@@ -137,8 +137,8 @@ def _interval_text(info: target_list.TargetInfo) -> str:
 def examples(run: Run) -> None:
     """List the shipped networks, or write them as ONNX files: architectures, without weights.
 
-    A listed name stands wherever a NET.onnx may. All are written unless names are given, and files
-    of the same name are replaced.
+    A listed name stands wherever a NET.onnx may. All are written unless names are given, and never
+    over another file.
 
     \b
     hybridlat examples
@@ -153,7 +153,10 @@ def examples(run: Run) -> None:
         output.mkdir(parents=True, exist_ok=True)
     for name in run.names or known:
         if output is not None:
-            (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
+            path, data = output / f"{name}.onnx", known[name].read_bytes()
+            if path.exists() and path.read_bytes() != data:
+                raise InputError(f"{path} is another file: give a new folder, or remove it")
+            path.write_bytes(data)
         echo(name if output is None else str(output / f"{name}.onnx"))
 
 

@@ -144,6 +144,9 @@ def test_examples_are_written_unless_one_is_unknown(tmp_path: Path) -> None:
     call("examples", "-o", f"{tmp_path}/all")
     shipped = {path.name: path.read_bytes() for path in (ROOT / "data" / "nets").glob("*.onnx")}
     assert {path.name: path.read_bytes() for path in (tmp_path / "all").iterdir()} == shipped
+    (own := tmp_path / "all" / "resnet18.onnx").write_text("mine")
+    err = call("examples", "-o", f"{tmp_path}/all", "resnet34", "resnet18", code=2).err
+    assert f"{own} is another file" in err and own.read_text() == "mine"
     unknown = call("examples", "-o", f"{tmp_path}/nets", "resnet18", "resnet-18", code=2).err
     assert "unknown example 'resnet-18'; choose from" in unknown
     assert not (tmp_path / "nets").exists()
