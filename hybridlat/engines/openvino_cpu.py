@@ -34,10 +34,7 @@ _ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?")
 
 
 def package() -> Any:
-    """The module ``openvino``; MissingExtra without it.
-
-    Else its import sends an event to Intel, by a package that it does without where there is none.
-    """
+    """The module ``openvino``, without the event that its import sends; MissingExtra without it."""
     is_blocked = sys.modules.setdefault("openvino_telemetry", cast(ModuleType, None)) is None
     try:
         import openvino

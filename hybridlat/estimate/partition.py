@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -243,12 +244,9 @@ class Partitioner:
     def keep(self) -> None:
         """Cache for later processes what is not cached yet."""
         new, self._unkept = self._unkept, {}
-        if not new:
-            return
-        try:
-            self._store.cache_put({key: one.to_text() for key, one in new.items()})
-        except StoreError as error:  # the next process asks the engine again
-            _log.info("a partition is not cached: %s", error)
+        with suppress(StoreError):  # the next process asks the engine again
+            if new:
+                self._store.cache_put({key: one.to_text() for key, one in new.items()})
 
     def _lowered(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
         network = file.network(batch, shapes)
@@ -285,7 +283,5 @@ def keep_file(store: Store, file: OnnxFile) -> None:
     """Cache the facts of a new file whose bytes have a digest."""
     if not file.digest or file.known is not None:
         return
-    try:
+    with suppress(HybridlatError):  # the next process parses the file again
         store.cache_put({_file_key(file.digest): FileFacts.of(file.parsed).to_text()})
-    except HybridlatError as error:  # the next process parses the file again
-        _log.info("what is known of a file is not cached: %s", error)
