@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from hybridlat.errors import NetworkError
@@ -22,7 +22,7 @@ from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS, POOLS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import Opsets, model_of, types_of
-from hybridlat.onnx_io.values import Known, Value, dense, schema_of, type_of
+from hybridlat.onnx_io.values import Known, Value, data_type, dense, schema_of, type_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -36,6 +36,7 @@ _COMPUTED = named(
 )
 # onnx's own GatherElements looks through all of a tensor for each element.
 _NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout", "GatherElements"})
+_TYPE_ALONE = {"CastLike": 1, "EyeLike": 0}
 # The sizes of their results are not known beforehand, but never larger than those of the inputs.
 _SHRINK = frozenset({"NonZero", "Compress", "Unique"})
 _TAKE_VECTORS = named("Reshape Tile Pad TopK Split Squeeze Slice Resize Upsample")
@@ -184,6 +185,7 @@ def fold_node(
         return (_constant_node(node),)
     if node.op_type in ("Shape", "Size") and inputs and (type_ := type_of(inputs[0])):
         return (_shape_of(node, type_),)
+    inputs = _with_stand_in(node.op_type, inputs)
     sources = [source for source in inputs if isinstance(source, Value)]
     if not sources or len(sources) < sum(bool(name) for name in node.input):
         return None
@@ -202,6 +204,17 @@ def fold_node(
     if None in made or any(type_ and min(type_.shape, default=0) < 0 for type_ in made):
         return None
     return tuple([type_ and Value.of_type(type_) for type_ in types])
+
+
+def _with_stand_in(op: str, inputs: Sequence[Known]) -> Sequence[Known]:
+    """The inputs with zeros for the one of which an operator reads the type alone."""
+    place = _TYPE_ALONE.get(op, len(inputs))
+    type_ = type_of(inputs[place]) if place < len(inputs) else None
+    if type_ is None or (op == "EyeLike" and type_.elements > MAX_FOLDED_ELEMENTS):
+        return inputs
+    dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
+    zeros = Value.of_array(np.zeros(type_.shape if op == "EyeLike" else (), dtype))
+    return (*inputs[:place], zeros, *inputs[place + 1 :])
 
 
 def _is_cheap(op: str, sources: Sequence[Value], results: Sequence[TensorType | None]) -> bool:

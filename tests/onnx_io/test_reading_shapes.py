@@ -31,6 +31,19 @@ def ops(network: Network) -> list[str]:
     return [node.op for node in network.nodes]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = Shape(x) z = CastLike(two, x) b = Expand(z, n) y = Add(x, b)",
+        "e = EyeLike<dtype=1>(s) f = Reshape(e, flat) y = Mul(x, f)",
+    ],
+)
+def test_what_hangs_on_a_type_alone_is_constant(text: str) -> None:
+    body = f"""g (float[1,9] x, float[3,3] s) => (float[1,9] y)
+      <float two = {{2.0}}, int64[2] flat = {{1, 9}}> {{ {text} }}"""
+    assert len(read_network(model(body)).nodes) == 1
+
+
 # Padding worked out at run time, as TensorFlow's "same" is exported: the sizes are scalars, and
 # the second convolution's are known only once the first one's are.
 SAME = """g (float[{batch},3,9,9] x) => (float[{batch},3,3,3] y)
