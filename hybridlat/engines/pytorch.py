@@ -146,7 +146,8 @@ def folded_norms(network: Network) -> frozenset[int]:
     deep = [n for n in network.nodes if n.op == "Conv" and n.attribute("group", 1) not in (1, 2)]
     if normalises_otherwise or not (adds or deep):
         return frozenset()
-    return frozenset(i for i in origins if _pixels(network, network.nodes[i]) > 1)
+    left = {i for i in origins if not network.reader(network.nodes[i], "BatchNormalization")}
+    return frozenset(i for i in left if _pixels(network, network.nodes[i]) > 1)
 
 
 def _scales(net: Network, node: Node, match: Match) -> None:

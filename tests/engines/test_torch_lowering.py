@@ -86,6 +86,12 @@ def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> 
     residual = network(f"c = {CONV}(x, w, w_3) a = Add(c, x) y = Relu(a)", bias="w_3")
     assert folded_norms(plain) == frozenset()
     assert folded_norms(residual) == {0}
+    left = network(
+        f"""c = {CONV}(x, w, w_3) n = BatchNormalization(c, v, v, v, v) a = Add(n, x)
+      y = Relu(a)""",
+        bias="w_3",
+    )
+    assert folded_norms(left) == frozenset()
     assert ops(lower(residual, compiled=True)) == ["Conv", "BatchNormalization+Add+Relu"]
 
 
