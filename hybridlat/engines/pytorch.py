@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hybridlat.engines import pytorch_rules as rules
+from hybridlat.engines.fusion.composites import NUMBERS
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import TURNS, Match, Rewritten, each
@@ -54,6 +55,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     compiled = target.engine == "torch-compile"
     passes = (TURNS, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
     generated = GENERATED if compiled or _is_cpu(target) else ()
+    numbers = () if target.precision == "amp" else (NUMBERS,)  # which a parameter's axis widens
+    generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated, *numbers)
     whole = network if compiled else _idle_as_outputs(network)
     plain = in_floats(whole).then((*passes, *generated))
     module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)

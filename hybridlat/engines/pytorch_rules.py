@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import NEUTRAL
+from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
-from hybridlat.graph.network import Network, Node
+from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, packed, reshaped
 from hybridlat.graph.symmetry import with_ordered_operands
 
@@ -30,17 +30,6 @@ _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
 _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization"
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
-
-
-def _guards(net: Network, node: Node, match: Match) -> None:
-    """A Where behind a softmax that puts zeros for no number, or behind a softplus its end, goes."""
-    condition, other, kept = node.inputs
-    guard, soft = net.maker(condition, "IsNaN", "Greater"), net.maker(kept, "Softmax", "Softplus")
-    if guard is None or soft is None:
-        return
-    is_softplus, (read, *_) = soft.op == "Softplus", guard.inputs
-    if (read, other) == (soft.inputs[0],) * 2 if is_softplus else read == kept:
-        match.skip(kept)
 
 
 def _chunks(net: Network, node: Node, match: Match) -> None:
@@ -72,6 +61,19 @@ def _uneven_pads(net: Network, node: Node, match: Match) -> None:
         match.put(replace(node.with_attributes("pads"), inputs=(padded, *node.inputs[1:])))
 
 
+def _in_calls(net: Network, node: Node, match: Match) -> None:
+    """A norm by the root of a mean square, in the calls of a module that writes it out."""
+    (x, *scale), (dtype, shape) = node.inputs, net.types[match.made]
+    rows, number = (*shape[:-1], 1), Constant(TensorType(dtype, ()))
+    two = replace(number, values=(2.0,))
+    y = match.add("Pow", (x,), shape, two)
+    y = match.add("ReduceMean", (y,), rows, axes=(len(shape) - 1,))
+    y = match.add("Sqrt", (match.add("Add", (y,), rows, number),), rows)
+    y = match.add("Mul", (x, match.add("Reciprocal", (y,), rows)), shape)
+    match.add("Mul", (y, *scale), shape)
+
+
+RMS_NORMS = each("RMSNormalization", _in_calls)
 CALLS: tuple[Pass, ...] = (
     each("Gather", _strided),
     TURNS,
@@ -79,7 +81,7 @@ CALLS: tuple[Pass, ...] = (
     TWINS,
     each("Split", _chunks),
     NEUTRAL,
-    each("Where", _guards),
+    GUARDS,
 )
 """How a file's operators become those that a module calls, in this order."""
 
@@ -88,6 +90,7 @@ CALLS: tuple[Pass, ...] = (
 COMPOSITES: tuple[Rule, ...] = (
     Eliminate("Identity Dropout", "do nothing at inference"),
     Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
+    Fuse("Sqrt", "Reciprocal", "aten::rsqrt", when.only_reader),
     Fuse("Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
     Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
     Fuse("InstanceNormalization", "Mul", "aten::group_norm", when.behind_norm),
@@ -110,7 +113,7 @@ POINTWISE = (
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU "
     "SoftplusTanh Softsign Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
-COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
+COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather GatherND GatherElements Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"
 REDUCE = "GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
 NORM = f"Softmax LogSoftmax {_NORMS}"

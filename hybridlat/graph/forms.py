@@ -267,7 +267,7 @@ FORMS: Forms = {
     **dict.fromkeys(RECURRENT, Writing.keep_read),
     **dict.fromkeys([f"Reduce{kind}" for kind in _REDUCTIONS.split()], _reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
-    **dict.fromkeys(("LayerNormalization", "LpNormalization"), _along(-1)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "LpNormalization"), _along(-1)),
     **dict.fromkeys(("Gather", "GatherElements", "ScatterElements", "ArgMax", "ArgMin"), _along(0)),
     **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), _window),
     **dict.fromkeys(("Resize", "Upsample"), _resize),

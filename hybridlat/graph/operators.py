@@ -82,7 +82,7 @@ STRUCTURAL = named("Resize Upsample Pad Clip Pow Range Expand")
 # A single float given to these is a parameter that was learned, not part of the computation.
 LEARNED = named(
     "Conv ConvTranspose Gemm MatMul PRelu BatchNormalization InstanceNormalization "
-    "LayerNormalization GroupNormalization Einsum"
+    "LayerNormalization RMSNormalization GroupNormalization Einsum"
 )
 QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _STORED = QUANTISERS | {"MatMulNBits"}

@@ -46,7 +46,9 @@ CONSTANTS = """
   int64[2] one8 = {1,8}, int64[1,8,1] first8 = {0,0,0,0,0,0,0,0},
   int64[4] column = {2,5,1,8}, int64[4] row = {2,1,5,8}, float[8,8,1,1] _v_4,
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0},
-  float[4] zoom = {1.0,1.0,2.0,2.0}"""
+  float[4] zoom = {1.0,1.0,2.0,2.0}, float n36 = {36.0}, float part36 = {0.0277778},
+  int64 at = {1}, int64[3] plane3 = {1,6,6}, int64[3] times5 = {1,5,1},
+  int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
 TURNED = """b = Transpose<perm=[1,0,2,3]>(k) e = Transpose<perm=[1,0,3,2]>(b) a = Mul(q, s6)
@@ -144,12 +146,14 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     ]),
     "gelu": (X, [
         (20, "y = Gelu(x)"),
+        (17, "y = com.microsoft.Gelu(x)"),
         (17, "a = Div(x, root) b = Erf(a) g = Add(b, one) d = Mul(x, g) y = Mul(d, half)"),
         (17, "h = Mul(x, half) a = Mul(x, inverse) b = Erf(a) g = Add(b, one) y = Mul(h, g)"),
         (13, "a = Mul(x, inverse) b = Erf(a) g = Add(one, b) d = Mul(g, half) y = Mul(d, x)"),
     ]),
     "gelu by tanh": (X, [
         (20, 'y = Gelu<approximate="tanh">(x)'),
+        (17, "y = com.microsoft.FastGelu(x)"),
         (17, """p = Pow(x, three) q = Mul(p, cubic) r = Add(x, q) s = Mul(r, slope) t = Tanh(s)
              u = Add(t, one) v = Mul(x, u) y = Mul(v, half)"""),
         (17, """o = Mul(x, x) p = Mul(x, o) q = Mul(p, cubic) r = Add(x, q) s = Mul(r, slope)
@@ -159,6 +163,7 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (24, "y = Swish(x)"),
         (17, "s = Sigmoid(x) y = Mul(x, s)"),
         (13, "s = Sigmoid(x) y = Mul(s, x)"),
+        (13, "y = com.microsoft.QuickGelu<alpha=1.0>(x)"),
     ]),
     "hard swish": (X, [
         (14, "y = HardSwish(x)"),
@@ -175,6 +180,9 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (13, """m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Pow(d, two)
              v = ReduceMean<axes=[2]>(q) a = Add(v, eps) r = Sqrt(a) n = Div(d, r)
              s = Mul(n, k8) y = Add(s, l8)"""),
+        (13, """m = ReduceMean<axes=[2]>(x) d = Sub(x, m) q = Mul(x, x) e = ReduceMean<axes=[2]>(q)
+             o = Mul(m, m) h = Sub(e, o) v = Max(h, zero) a = Add(v, eps) r = Sqrt(a) n = Div(d, r)
+             s = Mul(n, k8) y = Add(s, l8)"""),
         *[(13, f"""m = {mean}(x) d = Sub(x, m) q = Mul(d, d) v = {mean}(q) a = Add(v, eps)
              r = Sqrt(a) i = {inverse} s = Mul(i, k8) t = Mul(x, s) {shift} y = Add(t, u)""")
           for mean, inverse, shift in [
@@ -182,6 +190,48 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
               ("GlobalAveragePool", "Div(one, r)", "n = Neg(m) o = Mul(n, s) u = Add(o, l8)"),
               ("GlobalAveragePool", "Reciprocal(r)", "n = Mul(m, s) u = Neg(n)"),
           ]],
+    ]),
+    "a norm by the root of a mean square": (ROWS, [
+        (23, "y = RMSNormalization<axis=2>(x, k8)"),
+        (17, """q = Pow(x, two) m = ReduceMean<axes=[2]>(q) a = Add(m, eps) r = Sqrt(a)
+             i = Reciprocal(r) n = Mul(x, i) y = Mul(n, k8)"""),
+        (17, """q = Mul(x, x) m = ReduceMean<axes=[2]>(q) a = Add(m, eps) r = Sqrt(a) n = Div(x, r)
+             y = Mul(k8, n)"""),
+        (17, "y = SimplifiedLayerNormalization<axis=-1>(x, k8)"),
+    ]),
+    "a norm of a sum with a bias": (f"{ROWS}, float[2,5,8] r", [
+        (17, "a = Add(x, c) b = Add(a, r) y = LayerNormalization(b, k8, l8) z = Relu(b)"),
+        (17, "y, , , b = com.microsoft.SkipLayerNormalization(x, r, k8, l8, c) z = Relu(b)"),
+    ]),
+    "a convolution that ONNX Runtime joins": (X, [
+        (17, "a = Conv(x, f, c) b = Add(a, x) y = HardSigmoid<alpha=0.166667>(b)"),
+        (17, """y = com.microsoft.FusedConv<activation="HardSigmoid",
+             activation_params=[0.166667, 0.5]>(x, f, c, x)"""),
+    ]),
+    "a product that ONNX Runtime joins": (Z, [
+        (17, "a = Gemm(x, w, c) y = LeakyRelu<alpha=0.3>(a)"),
+        (17, """y = com.microsoft.FusedGemm<activation="LeakyRelu", activation_alpha=0.3,
+             alpha=1.0, beta=1.0>(x, w, c)"""),
+    ]),
+    "gelu of a sum": (ROWS, [
+        (20, "a = Add(x, c) y = Gelu(a)"), (17, "y = com.microsoft.BiasGelu(x, c)"),
+    ]),
+    "nothing below zero": (X, [
+        (13, "y = Relu(x)"), (13, "y = Max(x, zero)"), (13, "y = Max(zero, x)"),
+    ]),
+    "one place of an axis": (X, [
+        (13, "a = Slice(x, i1, i2, i1) y = Reshape(a, plane3)"), (13, "y = Gather<axis=1>(x, at)"),
+        (13, "y = Gather<axis=-3>(x, at)"),
+    ]),
+    "what repeats single elements": ("float[2,1,8] x", [
+        (13, f"y = {op}") for op in ("Tile(x, times5)", "Expand(x, times5)", "Expand(x, rows)")
+    ]),
+    "a number with an axis or without": (X, [
+        (13, f"a = Mul(x, {number}) y = Relu(a)") for number in ("half", "s6", "one1")
+    ]),
+    "a mean of all pixels": (X, [
+        (13, "y = GlobalAveragePool(x)"), (17, "a = ReduceSum(x, sides) y = Div(a, n36)"),
+        (17, "a = ReduceSum(x, sides) y = Mul(a, part36)"),
     ]),
     "a mean over pixels": (X, [
         (13, "a = GlobalAveragePool(x) y = Flatten(a)"),
@@ -219,6 +269,9 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (23, "y = Attention(q, k, v)"),
         (23, "y = Attention<is_causal=0, scale=0.25>(q, k, v)"),
         *[(17, f"{scores} s = Softmax(d) y = MatMul(s, v)") for scores in (SCALED, TURNED)],
+        (17, f"{SCALED} s = Softmax(d) n = IsNaN(s) h = Where(n, zero, s) y = MatMul(h, v)"),
+        (17, """d = com.microsoft.FusedMatMul<transB=1, alpha=0.36>(q, k) s = Softmax(d)
+             y = MatMul(s, v)"""),
     ]),
     "attention without a scale": (HEADS, [
         (23, "y = Attention<scale=1.0>(q, k, v)"),
@@ -230,7 +283,18 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     ]),
     "masked attention": (HEADS, [
         (23, "y = Attention(q, k, v, mask)"),
+        (23, "y = Attention<is_causal=1>(q, k, v)"),
         (17, f"{SCALED} h = Add(d, mask) s = Softmax(h) y = MatMul(s, v)"),
+    ]),
+    "attention with a mask of truths": (f"bool[5,6] m, {HEADS}", [
+        (23, "y = Attention(q, k, v, m)"),
+        (17, f"{SCALED} n = Where(m, zero, six) h = Add(d, n) s = Softmax(h) y = MatMul(s, v)"),
+    ]),
+    "attention whose heads share keys": (HEADS.replace("3,6,8", "1,6,8"), [
+        (23, "y = Attention(q, k, v)"),
+        (17, f"""n = Reshape(k, alone) m = Expand(n, shared) j = Reshape(m, own)
+             o = Reshape(v, alone) p = Expand(o, shared) i = Reshape(p, own)
+             {SCALED.replace("(k,", "(j,")} s = Softmax(d) y = MatMul(s, i)"""),
     ]),
     "a recurrent layer": (STEPS, [
         (14, f"{results} = LSTM<hidden_size=4>(x, lx, lr{states})")
@@ -530,10 +594,7 @@ def assert_kept(network: Network) -> None:
 
 
 OTHERS = [
-    (23, HEADS, "y = Attention<is_causal=1>(q, k, v)", "Attention"),
     (23, HEADS, "y = Attention<softcap=2.0>(q, k, v)", "Attention"),
-    (23, HEADS.replace("3,6,8", "1,6,8"), "y = Attention(q, k, v)", "Attention"),
-    (23, f"bool[5,6] m, {HEADS}", "y = Attention(q, k, v, m)", "Attention"),
     (13, X, "a = HardSigmoid(x) y = Mul(x, a)", "Mul"),
     (13, X, "a = HardSigmoid<alpha=0.166667, beta=0.4>(x) y = Mul(x, a)", "Mul"),
     (13, X, "a = Add(x, three) b = Clip(a, zero, six) g = Div(b, three) y = Mul(x, g)", "Mul"),

@@ -238,3 +238,22 @@ def test_guards_of_a_masked_softmax_and_a_softplus_are_the_exporter_s(compiled: 
     assert ops(lower(net, compiled=compiled)) == ["MatMul+Softmax+MatMul"]
     net = network("s = Softplus(x) n = Greater(x, gain) y = Where(n, x, s)")
     assert ops(lower(net, compiled=compiled)) == ["Softplus"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = RMSNormalization(x, row28)",
+        """q = Mul(x, x) m = ReduceMean<keepdims=1>(q, last) a = Add(m, unit) r = Sqrt(a)
+           d = Div(x, r) y = Mul(d, row28)""",
+    ],
+)
+def test_a_norm_that_modules_write_out_is_their_calls(body: str) -> None:
+    """Files of set 23 have one operator for it, whatever the module calls."""
+    constants = f"{CONSTANTS}, float[28] row28, int64[1] last = {{3}}"
+    net = text_network(body, X, opset=23, constants=constants)
+    calls = ["Pow", "ReduceMean", "Add", "Sqrt+Reciprocal", "Mul", "Mul"]
+    lowered = registry.lower(net, Target.parse("v100/torch-2.9/fp32"))
+    kernels = [node.op.split("+")[0] for node in lowered.network.nodes]
+    assert kernels == [call.split("+")[0] for call in calls]
+    assert len(lower(net, compiled=True).network.nodes) == 1

@@ -29,7 +29,8 @@ def model_of(
     body: str, inputs: str = MAPS, outputs: str = "y", opset: int = 18, constants: str = CONSTANTS
 ) -> onnx.ModelProto:
     """A model whose outputs have the sizes that follow; all but the first name their types."""
-    head = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float[] {outputs})'
+    opsets = f'["": {opset}, "com.microsoft": 1]'
+    head = f"<ir_version: 8, opset_import: {opsets}> g ({inputs}) => (float[] {outputs})"
     model = onnx.parser.parse_model(f"{head} <{constants}> {{ {body} }}")
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")

@@ -15,8 +15,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from hybridlat.engines.fusion.expanded import IN_PARTS
 from hybridlat.engines.fusion.patterns import TURNS, Match, Pass, each, nothing, same
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node
 from hybridlat.graph.operators import COMMUTES, WHOLE
 
 X, NUMBER, PARAMETER = "x", "number", "parameter"
@@ -122,12 +123,15 @@ def _gelu(function: str, steps: int) -> tuple[Made, ...]:
 def _layer_norms() -> Iterator[Made]:
     """Over the last axis, with scale and shift behind it or without.
 
-    TensorFlow shifts by what the mean becomes: x * inverse + (shift - mean * inverse).
+    TensorFlow shifts by what the mean becomes: x * inverse + (shift - mean * inverse). Flax takes
+    the mean's square from that of squares.
     """
     mean = made("ReduceMean", X)
-    centred = made("Sub", X, mean)
-    for square in (made("Pow", centred, NUMBER), made("Mul", centred, centred)):
-        deviation = made("Sqrt", made("Add", made("ReduceMean", square), NUMBER))
+    centred, squares = made("Sub", X, mean), made("ReduceMean", made("Mul", X, X))
+    fast = made("Max", made("Sub", squares, made("Mul", mean, mean)), 0.0)
+    variances = [made("ReduceMean", made("Pow", centred, NUMBER)), fast]
+    for variance in (*variances, made("ReduceMean", made("Mul", centred, centred))):
+        deviation = made("Sqrt", made("Add", variance, NUMBER))
         inverse = made("Reciprocal", deviation)
         for norm in (made("Div", centred, deviation), made("Mul", centred, inverse)):
             scaled = made("Mul", norm, PARAMETER)
@@ -145,6 +149,14 @@ _GATES = (*_HARD_SIGMOIDS, made("HardSigmoid", X))
 _HARD_SWISHES = (*(made("Mul", X, gate) for gate in _GATES), *_sixth(made("Mul", X, _CLIPPED)))
 
 
+def _rms_norms() -> Iterator[Made]:
+    """Over the last axis, with a scale behind it or without."""
+    for square in (made("Pow", X, 2.0), made("Mul", X, X)):
+        size = made("Sqrt", made("Add", made("ReduceMean", square), NUMBER))
+        for norm in (made("Div", X, size), made("Mul", X, made("Reciprocal", size))):
+            yield from (made("Mul", norm, PARAMETER), norm)
+
+
 def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) -> Pass:
     """The pass that writes one operator for what is made as any of the patterns says."""
 
@@ -156,65 +168,11 @@ def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) 
                     continue
                 match, type_ = Match(net, *bound.members[::-1]), net.types[bound.x]
                 scale = Constant(type_._replace(shape=type_.shape[-1:]))
-                parameters = [scale] * (op == "LayerNormalization")
+                parameters = [scale] * op.endswith("Normalization")
                 match.add(op, (bound.x,), type_.shape, *parameters, **attributes)
                 yield match
 
     return frozenset(op for pattern in patterns for op in pattern.ops), find
-
-
-def _in_steps(net: Network, node: Node, match: Match) -> None:
-    """Swish and Mish as older sets write them: their rules name the parts."""
-    (x,), shape = node.inputs, net.types[match.made].shape
-    if node.attribute("alpha") is None:
-        gate = x
-        for op in ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh"):
-            gate = match.add(op, (gate,), shape)
-        match.add("Mul", (x, gate), shape)
-
-
-def attentions(net: Network, node: Node, match: Match) -> None:
-    """Attention as older sets write it: a product of scaled operands, a mask, a softmax, a product.
-
-    One that shares keys among heads, has a cap or limits, or gives out more than its result stays.
-    """
-    (q, k, values, *masks), (y, *others) = node.inputs, node.outputs
-    is_plain = {name for name, _ in node.attributes} <= {"scale"} and not any(others)
-    if not is_plain or not net.types.keys() >= {q, k, values} or masks.count("") or masks[1:]:
-        return
-    (*rows, _), (*heads, length, size) = net.types[q].shape, net.types[k].shape
-    is_switch = any(net.type_of(mask).dtype == "bool" for mask in masks)
-    if is_switch or len(heads) != 2 or rows[:2] != heads:
-        return
-    scale = Constant(TensorType(net.types[y].dtype, (1,)))
-    k = match.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
-    if node.attribute("scale") != 1:
-        q = match.add("Mul", (q,), (*rows, size), scale)
-        k = match.add("Mul", (k,), (*heads, size, length), scale)
-    scores = match.add("MatMul", (q, k), (*rows, length))
-    for mask in masks:
-        scores = match.add("Add", (scores, mask), (*rows, length))
-    scores = match.add("Softmax", (scores,), (*rows, length))
-    match.add("MatMul", (scores, values), net.types[y].shape)
-
-
-def _group_norms(net: Network, node: Node, match: Match) -> None:
-    """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
-
-    One with a scale for each group, of set 18, stays.
-    """
-    x, *scaled = node.inputs
-    groups, dtype = node.attribute("num_groups"), net.types[match.made].dtype
-    batch, channels, *pixels = shape = net.types[x].shape if x in net.types else (0, 0)
-    is_fed = not net.types.keys().isdisjoint(scaled)
-    if not isinstance(groups, int) or node.version < 21 or not pixels or is_fed:
-        return
-    rows = (batch, groups, math.prod(shape[1:]) // groups)
-    of_channels = Constant(TensorType(dtype, (channels, *[1] * len(pixels))))
-    of_groups = Constant(TensorType(dtype, (groups,)))
-    made = match.add("InstanceNormalization", (match.view(x, rows),), rows, *[of_groups] * 2)
-    made = match.add("Mul", (match.view(made, shape),), shape, of_channels)
-    match.add("Add", (made,), shape, of_channels)
 
 
 def own_pads(net: Network, node: Node, match: Match) -> None:
@@ -273,6 +231,33 @@ def _factors(net: Network, node: Node, match: Match) -> None:
         match.add("Mul", before.inputs[:1], made, Constant(first.type._replace(shape=shape)))
 
 
+def _guards(net: Network, node: Node, match: Match) -> None:
+    """A Where that puts zeros for no number behind a softmax, or a softplus's end, goes."""
+    condition, other, kept = node.inputs
+    guard, soft = net.maker(condition, "IsNaN", "Greater"), net.maker(kept, "Softmax", "Softplus")
+    if guard is None or soft is None:
+        return
+    is_softplus, (read, *_) = soft.op == "Softplus", guard.inputs
+    if (read, other) == (soft.inputs[0],) * 2 if is_softplus else read == kept:
+        match.skip(kept)
+
+
+def _numbers(net: Network, node: Node, match: Match) -> None:
+    """Constants beside tensors have no sizes of 1 in front: one number has no axis."""
+    rank, read = len(net.types[match.made].shape), dict[str, str]()
+    ranks = {len(net.types[name].shape) for name in node.inputs if name in net.types}
+    for place, name in enumerate(node.inputs):
+        constant = net.constants.get(name)
+        shape = constant.type.shape if constant and rank in ranks else ()
+        if constant and shape[:1] == (1,):
+            first = next((axis for axis, size in enumerate(shape) if size > 1), len(shape))
+            read[name] = f"{match.made}/number{place}"
+            type_ = constant.type._replace(shape=shape[first:])
+            match.constants[read[name]] = replace(constant, type=type_)
+    if read:
+        match.put(replace(node, inputs=tuple([read.get(name, name) for name in node.inputs])))
+
+
 def _choices(net: Network, node: Node, match: Match) -> None:
     """What a Not decides is the other way round by what that reads."""
     condition, *ways = node.inputs
@@ -283,17 +268,19 @@ def _choices(net: Network, node: Node, match: Match) -> None:
 
 
 NEUTRAL = each("Add Sub Mul Div", _neutral)
+GUARDS = each("Where", _guards)
+NUMBERS = each("Add Sub Mul Div Where", _numbers)
 COMPILED = (each("Pad", nothing), each("Mul", _factors), each("Where", _choices))
 """Calls of a module for which a compiler makes no kernel: simplifiers leave them out."""
 COMPOSITES: tuple[Pass, ...] = (
-    each("GroupNormalization", _group_norms),
+    *IN_PARTS,
     TURNS,
-    each("Swish Mish", _in_steps),
     _composite("HardSwish", _HARD_SWISHES),
     _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),
     _composite("Gelu", _gelu("Erf", 1)),
     _composite("Gelu", _gelu("Tanh", 3), approximate="tanh"),
     _composite("Reciprocal", (made("Div", 1.0, X),)),
     _composite("LayerNormalization", (*_layer_norms(),)),
+    _composite("RMSNormalization", (*_rms_norms(),)),
 )
 """In the order in which they are looked for."""

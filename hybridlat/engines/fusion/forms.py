@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPILED, COMPOSITES, attentions, concats, own_pads
+from hybridlat.engines.fusion.composites import COMPILED, COMPOSITES, concats, own_pads
+from hybridlat.engines.fusion.expanded import attentions
 from hybridlat.engines.fusion.patterns import ONCE, TURNS, Match, Pass, each, integers, nothing
+from hybridlat.engines.fusion.places import PLACES, SLICES
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, named
 from hybridlat.onnx_io.facts import simplified
@@ -27,49 +28,6 @@ _BY_ROWS = named(
     "Add Sub Mul Div Relu Gelu Sigmoid Tanh HardSwish HardSigmoid LeakyRelu Elu LayerNormalization"
 )
 """What treats each row of a matrix alone, where constants have one axis at most."""
-
-
-def _cuts(net: Network, node: Node) -> dict[int, tuple[int, int]]:
-    """From where to where a Slice without steps cuts each axis; none where that is not known."""
-    known = [net.constants.get(name) for name in node.inputs[1:]]
-    columns = [cast("tuple[int, ...]", c.values) for c in known if c is not None and c.values]
-    is_whole = len(columns) == len(known) == 3 and len({*map(len, columns)}) == 1
-    return {a: (s, e) for s, e, a in zip(*columns, strict=True)} if is_whole else {}
-
-
-def _slices(net: Network, node: Node, match: Match) -> None:
-    """A slice of a slice is one of what that reads."""
-    cuts, first, made = _cuts(net, node), node, net.types[match.made].shape
-    while cuts and (before := net.maker(first.inputs[0], "Slice")) is not None:
-        outer = _cuts(net, before)
-        if not outer or not outer.keys().isdisjoint(cuts):
-            break
-        cuts, first = outer | cuts, before
-    if first is not node:
-        columns = zip(*[(*cuts[axis], axis) for axis in sorted(cuts)], strict=True)
-        match.add("Slice", first.inputs[:1], made, *[integers(*column) for column in columns])
-
-
-def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
-    """Slices that together are all of a tensor are one Split, unless a sum as large reads one."""
-    parts: dict[tuple[str, int], dict[int, tuple[int, Node]]] = {}
-    for node in nodes:
-        if len(cut := _cuts(net, node)) == 1:
-            ((axis, (start, end)),) = cut.items()
-            parts.setdefault((node.inputs[0], axis), {})[start] = end, node
-    for (source, axis), cuts in parts.items():
-        starts = sorted(cuts)
-        ends, members = zip(*[cuts[start] for start in starts], strict=True)
-        if starts[0] or (*starts[1:], net.types[source].shape[axis]) != ends:
-            continue
-        sums = [one.inputs for part in members if (one := net.reader(part, "Add", "Sum"))]
-        if all(len({net.types.get(name) for name in read}) > 1 for read in sums):
-            outputs = tuple([member.outputs[0] for member in members])
-            attributes = (("axis", axis),) if axis else ()
-            split = Node(members[0].name, "Split", (source,), outputs, attributes, version=13)
-            match = Match(net, *members)
-            match.put(split, integers(*map(int.__sub__, ends, starts)))
-            yield match
 
 
 def norms(net: Network, node: Node, match: Match) -> None:
@@ -103,19 +61,6 @@ def _plain(net: Network, node: Node, match: Match) -> None:
         match.put(plain)
 
 
-def _gathers(net: Network, node: Node, match: Match) -> None:
-    """Places along the first axis alone are those of a Gather; one of size 1 has no other."""
-    (x, places), made = node.inputs, net.types[match.made].shape
-    *shape, depth = net.type_of(places).shape
-    columns, (size, *rest) = net.maker(places, "Concat"), net.type_of(x).shape
-    if node.attribute("batch_dims", 0) or x not in net.types:
-        return
-    if columns is not None and depth == len(columns.inputs) == 2 and size == 1:
-        x, places, depth = match.view(x, rest), columns.inputs[1], 1
-    if depth == 1:
-        match.add("Gather", (x, match.view(places, shape)), made)
-
-
 def _means(net: Network, node: Node, match: Match) -> None:
     """A mean or maximum over all pixels is a pooling; one that drops its axes, one and a view.
 
@@ -143,6 +88,29 @@ def _means(net: Network, node: Node, match: Match) -> None:
         op, stated = _POOLED[op], {}
     if op != node.op or x != node.inputs[0] or not node.attribute("keepdims", 1):
         match.view(match.add(op, (x,), kept, **stated), made)
+
+
+def _counted(net: Network, node: Node, match: Match) -> None:
+    """A sum divided by how many there are is a mean."""
+    behind, axes = net.reader(node, "Div", "Mul"), net.constant(node, 1)
+    number = net.constant(behind, 1) if behind is not None else None
+    if behind is None or axes is None or not axes.values or number is None or not number.values:
+        return
+    places = tuple(map(int, axes.values))
+    count, times = math.prod(net.type_of(node.inputs[0]).shape[a] for a in places), number.values[0]
+    if len(number.values) == 1 and math.isclose(
+        times, count ** (1 if behind.op == "Div" else -1), rel_tol=1e-3
+    ):
+        match.members, stated = (node, behind), dict(node.attributes) | {"axes": places}
+        match.add("ReduceMean", node.inputs[:1], net.types[match.made].shape, **stated)
+
+
+def _bounded(net: Network, node: Node, match: Match) -> None:
+    """What is nothing below 0 is a ReLU."""
+    numbers = [c.values for name in node.inputs if (c := net.constants.get(name))]
+    read = [name for name in node.inputs if name in net.types]
+    if numbers == [(0,)] and len(read) == 1:
+        match.add("Relu", read, net.types[match.made].shape)
 
 
 def _sums(net: Network, node: Node, match: Match) -> None:
@@ -259,18 +227,19 @@ _ROWS: Pass = (_PRODUCTS | _BY_ROWS | {"Reshape"}, _flat_products)
 FORMS: tuple[Pass, ...] = (
     each("Conv", own_pads),
     each("Attention", attentions),
-    each("GatherND", _gathers),
+    *PLACES,
     each("Gemm", _turned_products),
+    each("ReduceSum", _counted),
     each("GlobalAveragePool GlobalMaxPool MaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("Slice Concat Expand Tile AveragePool", nothing),
     *ONCE,
     each("ReduceSum", _sums),
-    each("Slice", _slices),
-    (frozenset({"Slice"}), _splits),
+    *SLICES,
     each("Split", _joined_products),
     *COMPOSITES,
     each("Add", norms),
-    each("LayerNormalization InstanceNormalization AveragePool", _plain),
+    each("Max", _bounded),
+    each("LayerNormalization RMSNormalization InstanceNormalization AveragePool", _plain),
     *(_ROWS, TURNS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
     each("Resize", _resizes),

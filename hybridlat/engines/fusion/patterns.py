@@ -47,9 +47,9 @@ class Match:
         while made in self.net.types:
             made += "_"  # an earlier form has written this tensor anew as well
         self.types[made] = self.net.types[self.made]._replace(shape=tuple(shape))
-        version, written = onnx_io.plain_version(op, SET, attributes), tuple(attributes.items())
-        name = self.members[-1].name
-        self.put(Node(name, op, tuple(read), (made,), written, version=version), *constants)
+        written, name = tuple(attributes.items()), self.members[-1].name
+        node = Node(name, op, tuple(read), (made,), written, version=SET)
+        self.put(onnx_io.local_form(node), *constants)
         self._added = made
         return made
 
@@ -89,7 +89,7 @@ class Match:
 
 _MOVES = ("Reshape", "Transpose")
 Pass = tuple[frozenset[str], Callable[[Network, Sequence[Node]], Iterator[Match]]]
-"""The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
+"""The operators, by qualified names, that a pattern begins with, and what finds it at them."""
 
 
 def each(
@@ -125,7 +125,7 @@ class Rewritten(NamedTuple):
         result = _in_order(self)
         for anchors, find in passes:
             net = result.network
-            nodes = [node for node in net.nodes if node.op in anchors and not node.domain]
+            nodes = [node for node in net.nodes if node.qualified_op in anchors]
             if nodes:
                 result = replaced(result, [*find(net, nodes)])
         return result

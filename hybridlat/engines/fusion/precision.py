@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hybridlat import onnx_io
+from hybridlat.engines.fusion.expanded import UNFUSED
 from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing, replaced
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import ELEMENT_WISE, FORMS, written
@@ -64,7 +65,7 @@ def in_floats(network: Network) -> Rewritten:
         # Some operators are plain, and some operands constants, only now.
         whole = whole._replace(network=written(whole.network, _FORMS))
     plain = whole._replace(network=in_precision(whole.network, "float32"))
-    return plain.then((each("Cast", nothing),))
+    return plain.then((each("Cast", nothing), *UNFUSED))
 
 
 def _scaled(net: Network, node: Node, match: Match) -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import COMPILED, NEUTRAL
+from hybridlat.engines.fusion.composites import COMPILED, GUARDS, NEUTRAL, NUMBERS
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, biases, norms
 from hybridlat.engines.fusion.groups import lowered_of, traced
@@ -44,7 +44,10 @@ POINTWISE = (
     "Selu Softsign " + CHAINED
 )
 ELEMENTWISE = f"{POINTWISE} PRelu Cast BatchNormalization Affine"
-COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle"
+COPY = (
+    "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather GatherND GatherElements "
+    "Shuffle"
+)
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
 OWN = "AveragePool GlobalMaxPool Resize ReduceL2 Tile"
 """Kernels that no rule joins with others."""
@@ -216,7 +219,7 @@ def lower(network: Network, target: Target) -> Lowered:
     file that is quantised to anything but 8 bits.
     """
     warnings = narrow_weights(network, target.precision == "int8")
-    built = (*COMPILED, NEUTRAL, each("Mul", norms))  # by its builder besides
+    built = (*COMPILED, GUARDS, NEUTRAL, NUMBERS, each("Mul", norms))  # by its builder besides
     written, version = in_floats(network).then((*FORMS, *built)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
     scales = () if is_foreign else ("Mul", "Add")

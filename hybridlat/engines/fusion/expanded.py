@@ -1,0 +1,192 @@
+"""Operators that stand for several, in the operators that these are.
+
+Newer operator sets have some. ONNX Runtime's optimiser writes others into a file that it saves:
+kernels of one engine, where PyTorch runs a module's calls, and TensorRT what it can read.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hybridlat.engines.fusion.patterns import Match, Pass, each, integers
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+
+_FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_OF_GEMM = ("activation_alpha", "activation_beta")
+_USUAL = (("alpha", 1.0), ("beta", 1.0), ("beta", 0.5), ("transA", 0), ("transB", 0))
+
+
+def _number(net: Network, match: Match, value: float) -> Constant:
+    return Constant(TensorType(net.types[match.made].dtype, ()), (value,))
+
+
+def _fused(net: Network, node: Node, match: Match) -> None:
+    """A convolution or product, what is added to it, and its activation."""
+    read, shape = list(filter(None, node.inputs[:3])), net.types[match.made].shape
+    own = {n: v for n, v in node.attributes if (n, v) not in _USUAL and "activation" not in n}
+    made = match.add(_FUSED[node.op], read, shape, **own)
+    if added := "".join(node.inputs[3:4]):
+        made = match.add("Add", (made, added), shape)
+    op, stated = str(node.attribute("activation", "")), node.attribute("activation_params")
+    numbers = [*stated] if isinstance(stated, tuple) else [*map(node.attribute, _OF_GEMM)]
+    values = [float(str(value)) for value in numbers if value is not None]
+    if op == "Clip":
+        match.add(op, (made,), shape, *[_number(net, match, value) for value in values])
+    elif op:
+        pairs = zip(_PARAMETERS.get(op, ()), values, strict=False)
+        kept: dict[str, AttributeValue] = dict([pair for pair in pairs if pair not in _USUAL])
+        match.add(op, (made,), shape, **kept)
+
+
+def _scaled_product(net: Network, node: Node, match: Match) -> None:
+    """A product of operands whose last axes are turned, and a number."""
+    read, weights = list[str](), list[Constant]()
+    if node.attribute("transBatchA", 0) or node.attribute("transBatchB", 0):
+        return
+    for name, turn in zip(node.inputs, ("transA", "transB"), strict=True):
+        *front, rows, columns = net.type_of(name).shape
+        shape, order = (*front, columns, rows), tuple(range(len(front)))
+        is_turned, weight = bool(node.attribute(turn, 0)), net.constants.get(name)
+        if is_turned and weight is not None and not weights:
+            weights.append(Constant(weight.type._replace(shape=shape)))
+        elif is_turned:
+            turned = (*order, len(order) + 1, len(order))
+            read.append(match.add("Transpose", (name,), shape, perm=turned))
+        else:
+            read.append(name)
+    made, factor = net.types[match.made].shape, float(str(node.attribute("alpha", 1.0)))
+    number = _number(net, match, factor)
+    if factor == 1:
+        match.add("MatMul", read, made, *weights)
+    elif weights or read[1] in net.constants:
+        match.add("Mul", (match.add("MatMul", read, made, *weights),), made, number)
+    else:  # of attention, whose operands are scaled
+        read = [
+            match.add("Mul", (x,), ({**net.types, **match.types})[x].shape, number) for x in read
+        ]
+        match.add("MatMul", read, made)
+
+
+def _gelu(net: Network, node: Node, match: Match) -> None:
+    """GELU behind a bias, or its quick form; with a factor of 1 that is SiLU."""
+    shape, (x, *bias) = net.types[match.made].shape, filter(None, node.inputs)
+    if node.op == "QuickGelu":
+        factor = float(str(node.attribute("alpha", 1.702)))
+        number = _number(net, match, factor)
+        gate = x if factor == 1 else match.add("Mul", (x,), shape, number)
+        match.add("Mul", (x, match.add("Sigmoid", (gate,), shape)), shape)
+        return
+    x = match.add("Add", (x, *bias), shape) if bias else x
+    kind: dict[str, AttributeValue] = {"approximate": "tanh"} if node.op == "FastGelu" else {}
+    match.add("Gelu", (x,), shape, **kind)
+
+
+def _norm(net: Network, node: Node, match: Match) -> None:
+    """A norm of rows, behind a sum and its bias where it skips."""
+    shape, (x, *others) = net.types[match.made].shape, node.inputs
+    is_simple, total = "Simplified" in node.op, (*node.outputs, "", "", "")[3]
+    if node.op.startswith("Skip"):
+        skip, *others = others
+        bias = "".join(others[1 if is_simple else 2 :][:1])
+        terms = [name for name in (bias, skip) if name]
+        while terms:
+            x = match.add("Add", (x, terms.pop(0)), shape)
+        if total:
+            match.stands_for[total] = x
+    parameters = tuple(filter(None, others[: 1 if is_simple else 2]))
+    match.add("RMSNormalization" if is_simple else "LayerNormalization", (x, *parameters), shape)
+
+
+def _in_steps(net: Network, node: Node, match: Match) -> None:
+    """Swish and Mish as older sets write them: their rules name the parts."""
+    (x,), shape = node.inputs, net.types[match.made].shape
+    if node.attribute("alpha") is None:
+        gate = x
+        for op in ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh"):
+            gate = match.add(op, (gate,), shape)
+        match.add("Mul", (x, gate), shape)
+
+
+def attentions(net: Network, node: Node, match: Match) -> None:
+    """Attention as older sets write it: a product of scaled operands, a mask, a softmax, a product.
+
+    One that shares keys among heads, has a cap or limits, or gives out more than its result stays.
+    """
+    (q, k, values, *masks), (y, *others) = node.inputs, node.outputs
+    is_plain = {name for name, _ in node.attributes} <= {"scale", "is_causal"} and not any(others)
+    if not is_plain or not net.types.keys() >= {k, values} or masks.count("") or masks[1:]:
+        return
+    (*rows, _), (*heads, length, size) = net.type_of(q).shape, net.types[k].shape
+    if len(heads) != 2 or rows[1] % heads[1]:
+        return
+    if rows[:2] != heads:  # each head of keys and values serves several of queries
+        k, values = (_repeated(net, match, name, rows[1]) for name in (k, values))
+        heads = rows[:2]
+    dtype = net.types[y].dtype
+    scale, ends = Constant(TensorType(dtype, (1,))), (0.0, -math.inf)
+    k = match.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
+    if node.attribute("scale") != 1:
+        q = match.add("Mul", (q,), (*rows, size), scale) if q in net.types else q
+        k = match.add("Mul", (k,), (*heads, size, length), scale)
+    scores = match.add("MatMul", (q, k), (*rows, length))
+    ways = [Constant(TensorType(dtype, ()), (end,)) for end in ends]
+    for mask in masks:
+        type_ = net.type_of(mask)
+        if mask in net.constants or type_.dtype != "bool":
+            added = [Constant(type_._replace(dtype=dtype))] * (mask in net.constants)
+            read = (scores, mask)[: 2 - len(added)]
+            scores = match.add("Add", read, (*rows, length), *added)
+        else:
+            mask = match.add("Where", (mask,), type_.shape, *ways)
+            scores = match.add("Add", (scores, mask), (*rows, length))
+    if node.attribute("is_causal"):
+        limits = Constant(TensorType(dtype, (rows[2], length)))
+        scores = match.add("Add", (scores,), (*rows, length), limits)
+    scores = match.add("Softmax", (scores,), (*rows, length))
+    match.add("MatMul", (scores, values), net.types[y].shape)
+
+
+def _repeated(net: Network, match: Match, name: str, heads: int) -> str:
+    """Each head of a tensor as often as there are more ``heads``."""
+    batch, own, *rest = net.types[name].shape
+    wide = (batch, own, heads // own, *rest)
+    made = match.add("Expand", (match.view(name, (batch, own, 1, *rest)),), wide, integers(*wide))
+    return match.view(made, (batch, heads, *rest))
+
+
+def _group_norms(net: Network, node: Node, match: Match) -> None:
+    """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
+
+    One with a scale for each group, of set 18, stays.
+    """
+    x, *scaled = node.inputs
+    groups, dtype = node.attribute("num_groups"), net.types[match.made].dtype
+    batch, channels, *pixels = shape = net.types[x].shape if x in net.types else (0, 0)
+    is_fed = not net.types.keys().isdisjoint(scaled)
+    if not isinstance(groups, int) or node.version < 21 or not pixels or is_fed:
+        return
+    rows = (batch, groups, math.prod(shape[1:]) // groups)
+    of_channels = Constant(TensorType(dtype, (channels, *[1] * len(pixels))))
+    of_groups = Constant(TensorType(dtype, (groups,)))
+    made = match.add("InstanceNormalization", (match.view(x, rows),), rows, *[of_groups] * 2)
+    made = match.add("Mul", (match.view(made, shape),), shape, of_channels)
+    match.add("Add", (made,), shape, of_channels)
+
+
+_SKIPS = "SkipLayerNormalization SkipSimplifiedLayerNormalization"
+_NAMES = {_fused: "FusedConv FusedGemm", _scaled_product: "FusedMatMul", _norm: _SKIPS}
+_NAMES |= {_gelu: "Gelu BiasGelu FastGelu QuickGelu"}
+UNFUSED: tuple[Pass, ...] = (
+    *[
+        each(" ".join(f"com.microsoft::{op}" for op in ops.split()), fill)
+        for fill, ops in _NAMES.items()
+    ],
+    each("SimplifiedLayerNormalization", _norm),
+)
+"""What ONNX Runtime's optimiser joins."""
+IN_PARTS: tuple[Pass, ...] = (
+    each("GroupNormalization", _group_norms),
+    each("Swish Mish", _in_steps),
+)
+"""What newer operator sets have for several of older ones."""

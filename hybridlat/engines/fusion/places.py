@@ -1,0 +1,94 @@
+"""Where values are read: slices, places along axes, and what is repeated, each in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from hybridlat.engines.fusion.patterns import Match, Pass, each, integers
+from hybridlat.graph.network import Network, Node
+
+
+def _cuts(net: Network, node: Node) -> dict[int, tuple[int, int]]:
+    """From where to where a Slice without steps cuts each axis; none where that is not known."""
+    known = [net.constants.get(name) for name in node.inputs[1:]]
+    columns = [cast("tuple[int, ...]", c.values) for c in known if c is not None and c.values]
+    is_whole = len(columns) == len(known) == 3 and len({*map(len, columns)}) == 1
+    return {a: (s, e) for s, e, a in zip(*columns, strict=True)} if is_whole else {}
+
+
+def _slices(net: Network, node: Node, match: Match) -> None:
+    """A slice of a slice is one of what that reads."""
+    cuts, first, made = _cuts(net, node), node, net.types[match.made].shape
+    while cuts and (before := net.maker(first.inputs[0], "Slice")) is not None:
+        outer = _cuts(net, before)
+        if not outer or not outer.keys().isdisjoint(cuts):
+            break
+        cuts, first = outer | cuts, before
+    if first is not node:
+        columns = zip(*[(*cuts[axis], axis) for axis in sorted(cuts)], strict=True)
+        match.add("Slice", first.inputs[:1], made, *[integers(*column) for column in columns])
+
+
+def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
+    """Slices that together are all of a tensor are one Split, unless a sum as large reads one."""
+    parts: dict[tuple[str, int], dict[int, tuple[int, Node]]] = {}
+    for node in nodes:
+        if len(cut := _cuts(net, node)) == 1:
+            ((axis, (start, end)),) = cut.items()
+            parts.setdefault((node.inputs[0], axis), {})[start] = end, node
+    for (source, axis), cuts in parts.items():
+        starts = sorted(cuts)
+        ends, members = zip(*[cuts[start] for start in starts], strict=True)
+        if starts[0] or (*starts[1:], net.types[source].shape[axis]) != ends:
+            continue
+        sums = [one.inputs for part in members if (one := net.reader(part, "Add", "Sum"))]
+        if all(len({net.types.get(name) for name in read}) > 1 for read in sums):
+            outputs = tuple([member.outputs[0] for member in members])
+            attributes = (("axis", axis),) if axis else ()
+            split = Node(members[0].name, "Split", (source,), outputs, attributes, version=13)
+            match = Match(net, *members)
+            match.put(split, integers(*map(int.__sub__, ends, starts)))
+            yield match
+
+
+def _selected(net: Network, node: Node, match: Match) -> None:
+    """What takes one place along an axis is a slice and a view, as ``x[:, 0]`` of a module."""
+    (x, places), made = node.inputs, net.types[match.made].shape
+    constant, axis = net.constants.get(places), int(str(node.attribute("axis", 0)))
+    if x in net.types and constant is not None and len(constant.values or ()) == 1:
+        (place,), shape = cast("tuple[int]", constant.values), list(net.types[x].shape)
+        start, shape[axis] = place % shape[axis], 1
+        at = (integers(start), integers(start + 1), integers(axis))
+        match.view(match.add("Slice", (x,), shape, *at), made)
+
+
+def _gathers(net: Network, node: Node, match: Match) -> None:
+    """Places along the first axis alone are those of a Gather; one of size 1 has no other."""
+    (x, places), made = node.inputs, net.types[match.made].shape
+    *shape, depth = net.type_of(places).shape
+    columns, (size, *rest) = net.maker(places, "Concat"), net.type_of(x).shape
+    if node.attribute("batch_dims", 0) or x not in net.types:
+        return
+    if columns is not None and depth == len(columns.inputs) == 2 and size == 1:
+        x, places, depth = match.view(x, rest), columns.inputs[1], 1
+    if depth == 1:
+        match.add("Gather", (x, match.view(places, shape)), made)
+
+
+def _tiles(net: Network, node: Node, match: Match) -> None:
+    """What repeats single elements stretches them to the sizes of the result."""
+    x, made, sizes = node.inputs[0], net.types[match.made].shape, net.constant(node, 1)
+    shape = net.type_of(x).shape
+    is_stretched = all(a in (1, b) for a, b in zip(shape[::-1], made[::-1], strict=False))
+    is_said = node.op == "Expand" and sizes is not None and sizes.values == made
+    if x in net.types and is_stretched and not is_said:
+        match.add("Expand", (x,), made, integers(*made))
+
+
+PLACES: tuple[Pass, ...] = (
+    each("GatherND", _gathers),
+    each("Gather", _selected),
+    each("Expand Tile", _tiles),
+)
+SLICES: tuple[Pass, ...] = (each("Slice", _slices), (frozenset({"Slice"}), _splits))
