@@ -99,6 +99,7 @@ UNCOVERED = [
     "y = HardSwish(x)",
     f"{SIX} r = Relu(x) y = Clip(r, low, high)",
     "s = Sigmoid(x) y = Mul(s, x)",
+    "s = HardSigmoid<alpha=0.1666667, beta=0.5>(x) y = Mul(x, s)",
     "y = Mul(x, factor)",
     "g = Gemm(x, head) y = Relu(g)",
     f"a = {CONV}(x, w) b = {CONV}(x, w2) s = Add(a, b) y = HardSigmoid(s)",

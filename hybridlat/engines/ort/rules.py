@@ -143,9 +143,9 @@ class _Rules(PredictedGraph):
         if len(sources) != 2 or not self.network.constants.keys().isdisjoint(sources):
             raise UncoveredError
         for x, gate in (sources, sources[::-1]) if node.op == "Mul" else ():
-            maker = self.network.maker(gate, "Sigmoid")
+            maker = self.network.maker(gate, "Sigmoid", "HardSigmoid")
             if maker is not None and self.source(maker) == x:
-                raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu
+                raise UncoveredError  # x * sigmoid(x) becomes a QuickGelu, or a HardSwish
         makers = [self.made.get(name) for name in sources]
         held = [maker for maker in makers if maker is not None and maker.layout]
         if len(held) < 2 or len({self.network.types[name].shape for name in sources}) > 1:
