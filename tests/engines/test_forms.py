@@ -48,7 +48,9 @@ CONSTANTS = """
   int64[8] around = {0,0,0,0,0,0,1,1}, int64[8] none = {0,0,0,0,0,0,0,0},
   float[4] zoom = {1.0,1.0,2.0,2.0}, float n36 = {36.0}, float part36 = {0.0277778},
   int64 at = {1}, int64[3] plane3 = {1,6,6}, int64[3] times5 = {1,5,1},
-  int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8}"""
+  int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8},
+  int64[3,2] spots2 = {0,4,0,1,0,3}, int64[2] single8 = {8,1},
+  int64[1] vector = {-1}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
 TURNED = """b = Transpose<perm=[1,0,2,3]>(k) e = Transpose<perm=[1,0,3,2]>(b) a = Mul(q, s6)
@@ -75,6 +77,15 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     "places behind an axis of size 1": ("float[1,8,6] x", [
         (13, "a = ArgMax<axis=2>(x) b = Reshape(x, flat86) d = Reshape(a, one8) y = Gather(b, d)"),
         (13, "a = ArgMax<axis=2>(x) b = Concat<axis=2>(first8, a) y = GatherND(x, b)"),
+    ]),
+    "constant places behind an axis of size 1": ("float[1,8,6] x", [
+        (13, "a = Reshape(x, flat86) b = Gather(a, spots) y = Relu(b)"),
+        (13, "b = GatherND(x, spots2) y = Relu(b)"),
+    ]),
+    "places of single elements": ("float[1,8] x", [
+        (13, "a = Reshape(x, i8) b = Gather(a, spots) y = Relu(b)"),
+        (13, "a = Reshape(x, single8) b = Gather(a, spots) d = Reshape(b, vector) "
+             "y = Relu(d)"),
     ]),
     "slices of one slice": (X, [
         (17, """a = Slice(x, i0, i4, i1) b = Slice(a, i1, i4, i2) y = Relu(b)

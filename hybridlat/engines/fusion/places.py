@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, integers
-from hybridlat.graph.network import Network, Node
+from hybridlat.graph.network import Constant, Network, Node
 
 
 def _cuts(net: Network, node: Node) -> dict[int, tuple[int, int]]:
@@ -53,7 +53,10 @@ def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
 
 
 def _selected(net: Network, node: Node, match: Match) -> None:
-    """What takes one place along an axis is a slice and a view, as ``x[:, 0]`` of a module."""
+    """What takes one place along an axis is a slice and a view, as ``x[:, 0]`` of a module.
+
+    Places of single elements are those of a vector.
+    """
     (x, places), made = node.inputs, net.types[match.made].shape
     constant, axis = net.constants.get(places), int(str(node.attribute("axis", 0)))
     if x in net.types and constant is not None and len(constant.values or ()) == 1:
@@ -61,6 +64,9 @@ def _selected(net: Network, node: Node, match: Match) -> None:
         start, shape[axis] = place % shape[axis], 1
         at = (integers(start), integers(start + 1), integers(axis))
         match.view(match.add("Slice", (x,), shape, *at), made)
+    elif x in net.types and not axis and net.types[x].shape[1:] == (1,):
+        vector = match.view(x, net.types[x].shape[:1])
+        match.view(match.add("Gather", (vector, places), net.type_of(places).shape), made)
 
 
 def _gathers(net: Network, node: Node, match: Match) -> None:
@@ -70,8 +76,12 @@ def _gathers(net: Network, node: Node, match: Match) -> None:
     columns, (size, *rest) = net.maker(places, "Concat"), net.type_of(x).shape
     if node.attribute("batch_dims", 0) or x not in net.types:
         return
+    constant = net.constants.get(places)
     if columns is not None and depth == len(columns.inputs) == 2 and size == 1:
         x, places, depth = match.view(x, rest), columns.inputs[1], 1
+    elif constant is not None and constant.values and depth == 2 and size == 1:
+        behind = Constant(constant.type._replace(shape=tuple(shape)), constant.values[1::2])
+        match.add("Gather", (match.view(x, rest),), made, behind)
     if depth == 1:
         match.add("Gather", (x, match.view(places, shape)), made)
 
