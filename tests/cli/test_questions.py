@@ -234,6 +234,17 @@ def test_a_run_by_a_cuda_graph_is_held_against_one() -> None:
     assert stated["text"] not in [one.text for one in by_graph]  # it is answered so already
 
 
+def test_the_batch_of_a_suspect_stands_behind_the_steps() -> None:
+    """Ten steps at batch 1 are no batch of 10: longer is a few sequences, not a hundred."""
+    text = "g (float[10,batch,8] x, float[1,64,8] w, float[1,64,16] r) => (y)"
+    made = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> {text} {{ y = LSTM<hidden_size=16>(x, w, r) }}'
+    )
+    explained = Predictor("t4/tensorrt-10/fp16").explain(made, 250.0)
+    (batch,) = [one.text for one in explained.suspects if one.kind == "batch"]
+    assert int(batch.removeprefix("at batch ")) < 32
+
+
 def test_suspects_are_of_the_same_file_sheet_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is read once, a sheet in place of the device's counts for all, as the batch does."""
     sheet = Device("l4", "gpu", {"fp32": 5e12, "fp16": 9e12}, 60e9, units=20, clock_hz=1.5e9)
