@@ -49,7 +49,7 @@ CONSTANTS = """
   float[4] zoom = {1.0,1.0,2.0,2.0}, float n36 = {36.0}, float part36 = {0.0277778},
   int64 at = {1}, int64[3] plane3 = {1,6,6}, int64[3] times5 = {1,5,1},
   int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8},
-  int64[3,2] spots2 = {0,4,0,1,0,3}, int64[2] single8 = {8,1},
+  int64[3,2] spots2 = {0,4,0,1,0,3}, int64[2] single8 = {8,1}, float lowest = {-1e30},
   int64[1] vector = {-1}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -281,6 +281,9 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (23, "y = Attention<is_causal=0, scale=0.25>(q, k, v)"),
         *[(17, f"{scores} s = Softmax(d) y = MatMul(s, v)") for scores in (SCALED, TURNED)],
         (17, f"{SCALED} s = Softmax(d) n = IsNaN(s) h = Where(n, zero, s) y = MatMul(h, v)"),
+        (17, f"""{SCALED} s = Softmax(d) n = Equal(d, lowest) o = Not(n) p = Cast<to=7>(o)
+             h = ReduceMax<axes=[3]>(p) i = Cast<to=9>(h) j = Not(i) l = Where(j, zero, s)
+             y = MatMul(l, v)"""),
         (17, """d = com.microsoft.FusedMatMul<transB=1, alpha=0.36>(q, k) s = Softmax(d)
              y = MatMul(s, v)"""),
     ]),

@@ -20,6 +20,7 @@ from hybridlat.engines.fusion.patterns import TURNS, Match, Pass, each, nothing,
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node
 from hybridlat.graph.operators import COMMUTES, WHOLE
 
+_TESTS = ("IsNaN", "Greater", "Equal", "Not", "Cast", "ReduceMax")
 X, NUMBER, PARAMETER = "x", "number", "parameter"
 MOST_PARTS = 1000
 """Those of one Concat to which parts of parts are joined: they may double at each step."""
@@ -232,14 +233,17 @@ def _factors(net: Network, node: Node, match: Match) -> None:
 
 
 def _guards(net: Network, node: Node, match: Match) -> None:
-    """A Where that puts zeros for no number behind a softmax, or a softplus's end, goes."""
+    """A Where that puts zeros for no number behind a softmax, or a softplus's end, goes.
+
+    What it asks hangs on what these read or make alone: attention's, in each of its spellings.
+    """
     condition, other, kept = node.inputs
-    guard, soft = net.maker(condition, "IsNaN", "Greater"), net.maker(kept, "Softmax", "Softplus")
-    if guard is None or soft is None:
-        return
-    is_softplus, (read, *_) = soft.op == "Softplus", guard.inputs
-    if (read, other) == (soft.inputs[0],) * 2 if is_softplus else read == kept:
-        match.skip(kept)
+    soft = net.maker(kept, "Softmax", "Softplus")
+    while (test := net.maker(condition, *_TESTS)) is not None:
+        condition = test.inputs[0]
+    if soft is not None and condition in (kept, read := soft.inputs[0]):
+        if other in net.constants if soft.op == "Softmax" else other == read:
+            match.skip(kept)
 
 
 def _numbers(net: Network, node: Node, match: Match) -> None:

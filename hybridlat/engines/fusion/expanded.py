@@ -48,7 +48,7 @@ def _scaled_product(net: Network, node: Node, match: Match) -> None:
         *front, rows, columns = net.type_of(name).shape
         shape, order = (*front, columns, rows), tuple(range(len(front)))
         is_turned, weight = bool(node.attribute(turn, 0)), net.constants.get(name)
-        if is_turned and weight is not None and not weights:
+        if is_turned and weight is not None and turn == "transB":
             weights.append(Constant(weight.type._replace(shape=shape)))
         elif is_turned:
             turned = (*order, len(order) + 1, len(order))
@@ -111,7 +111,7 @@ def _in_steps(net: Network, node: Node, match: Match) -> None:
 def attentions(net: Network, node: Node, match: Match) -> None:
     """Attention as older sets write it: a product of scaled operands, a mask, a softmax, a product.
 
-    One that shares keys among heads, has a cap or limits, or gives out more than its result stays.
+    One that has a cap, or gives out more than its result, stays.
     """
     (q, k, values, *masks), (y, *others) = node.inputs, node.outputs
     is_plain = {name for name, _ in node.attributes} <= {"scale", "is_causal"} and not any(others)
