@@ -53,7 +53,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     is the same cell. ``channels_last`` is the layout of inputs, as some sources of timings have it.
     """
     compiled = target.engine == "torch-compile"
-    passes = (TURNS, each("Gemm", _scales), *FORMS, *rules.CALLS, each(CONTRACTING, _scales))
+    passes = (each(CONTRACTING, _zeros), rules.FED, TURNS, each("Gemm", _scales), *FORMS)
+    passes = (*passes, *rules.CALLS, each(CONTRACTING, _scales))
     generated = GENERATED if compiled or _is_cpu(target) else ()
     numbers = () if target.precision == "amp" else (NUMBERS,)  # which a parameter's axis widens
     generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated, *numbers)
@@ -183,6 +184,13 @@ def _scales(net: Network, node: Node, match: Match) -> None:
     scale = Constant(type_._replace(shape=() if below else type_.shape[-1:]))
     scale = _by_channel(net, node) if node.op in _CONVOLUTIONS else scale
     match.put(Node(f"{node.name}__scale", "Mul", (raw,), end.outputs, version=14), scale)
+
+
+def _zeros(net: Network, node: Node, match: Match) -> None:
+    """A bias that a converter made up is none, however many convolutions read it."""
+    bias = net.constant(node, 2)
+    if bias and bias_origin("", ("", "", bias.copy_of or node.inputs[2]), ()) == "zeros":
+        match.put(replace(node, inputs=node.inputs[:2]))
 
 
 def _origin(node: Node) -> str:

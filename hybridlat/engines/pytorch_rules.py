@@ -43,6 +43,16 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
             match.put(part, integers(start), integers(end), integers(axis))
 
 
+def _channels_first(net: Network, node: Node, match: Match) -> None:
+    """What a file has channels last for, and turns at once, a module is fed with channels first."""
+    x, order = node.inputs[0], node.sizes("perm") or ()
+    is_turned = len(order) > 3 and order == (0, len(order) - 1, *range(1, len(order) - 1))
+    is_fed = x in net.inputs and net.consumers[x] == [net.producers[match.made]]
+    if is_turned and is_fed and match.made not in net.outputs:
+        match.types[x] = net.types[match.made]
+        match.skip(x)
+
+
 def _strided(net: Network, node: Node, match: Match) -> None:
     """All elements of a vector in their order are ``as_strided`` as an exporter writes it: a view."""
     places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
@@ -74,6 +84,7 @@ def _in_calls(net: Network, node: Node, match: Match) -> None:
 
 
 RMS_NORMS = each("RMSNormalization", _in_calls)
+FED = each("Transpose", _channels_first)
 CALLS: tuple[Pass, ...] = (
     each("Gather", _strided),
     TURNS,

@@ -20,6 +20,7 @@ _FOLDED = re.compile(
     r"onnx::Conv(Transpose)?_\d+$|.*(\bweight_bias|_bias_fused_bn)$|getitem(_\d+)?$|"
     r".*/(FusedBatchNorm|batchnorm/)"
 )
+_ZEROS = re.compile(r"arith\.constant\d*$")  # what TensorFlow Lite puts where a layer has no bias
 _OWN = re.compile(r"(.*[./])?bias$|.*/BiasAdd\b")
 # onnxslim names the weight after the product that it folds, and keeps the operator's own name.
 _SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
@@ -28,7 +29,9 @@ _CHANGED = re.compile(r"_v_\d+$")
 
 
 def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """``folded`` (from a norm) or ``own``, as names tell of a convolution's bias; else empty."""
+    """``folded`` (from a norm), ``zeros`` or ``own``, as names tell of a bias; else empty."""
+    if _ZEROS.match("".join(inputs[2:3])):
+        return "zeros"
     is_scaled = simplified(inputs, outputs) == "scaled"
     names = "".join(inputs[2:3]), name if is_scaled else "".join(outputs[:1])
     is_folded, is_own = (any(map(form.match, names)) for form in (_FOLDED, _OWN))

@@ -18,6 +18,7 @@ PIXELS = TensorType("float32", (1, 8, 6, 6))
 TARGETS = ("t4/tensorrt-10/fp16", "v100/torch-2.9/fp32", "rtx-4090/torch-compile-2.9/fp32")
 X, Z, ROWS, STEPS = "float[1,8,6,6] x", "float[4,8] x", "float[2,5,8] x", "float[5,1,8] x"
 HEADS = "float[2,3,5,8] q, float[2,3,6,8] k, float[2,3,6,8] v"
+TURNED_HEADS = "float[5,1,2,4] q, float[5,1,2,4] k, float[1,2,5,4] v"
 # What all texts may read: numbers; weights, which have no values; sizes, axes and places.
 CONSTANTS = """
   float one = {1.0}, float two = {2.0}, float half = {0.5}, float root = {1.4142},
@@ -50,6 +51,7 @@ CONSTANTS = """
   int64 at = {1}, int64[3] plane3 = {1,6,6}, int64[3] times5 = {1,5,1},
   int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8},
   int64[3,2] spots2 = {0,4,0,1,0,3}, int64[2] single8 = {8,1}, float lowest = {-1e30},
+  int64[4] heads2 = {1,5,2,4}, int64[3] rows1 = {1,5,8}, float[8,24] qkv, float[24] qkv_bias,
   int64[1] vector = {-1}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -303,6 +305,21 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     "attention with a mask of truths": (f"bool[5,6] m, {HEADS}", [
         (23, "y = Attention(q, k, v, m)"),
         (17, f"{SCALED} n = Where(m, zero, six) h = Add(d, n) s = Softmax(h) y = MatMul(s, v)"),
+    ]),
+    "attention with its products": ("float[1,5,8] x", [
+        (17, """a = MatMul(x, w) e = Add(a, c) g = Reshape(e, heads2) i = MatMul(x, w2)
+             j = Add(i, d8) l = Reshape(j, heads2) n = MatMul(x, w) o = Add(n, c)
+             p = Reshape(o, heads2) q = Transpose<perm=[0,2,1,3]>(g)
+             k = Transpose<perm=[0,2,3,1]>(l) v = Transpose<perm=[0,2,1,3]>(p) r = Mul(q, s6)
+             t = Mul(k, t6) u = MatMul(r, t) h = Softmax(u) d = MatMul(h, v)
+             b = Transpose<perm=[0,2,1,3]>(d) m = Reshape(b, rows1) y = Relu(m)"""),
+        (17, "a = com.microsoft.Attention<num_heads=2>(x, qkv, qkv_bias) y = Relu(a)"),
+    ]),
+    "attention of batches that are turned": (TURNED_HEADS, [
+        (17, """a = Transpose<perm=[1,2,3,0]>(k) b = Transpose<perm=[1,2,0,3]>(q) e = Mul(b, s6)
+             g = Mul(a, t6) h = MatMul(e, g) s = Softmax(h) y = MatMul(s, v)"""),
+        (17, """h = com.microsoft.FusedMatMul<transB=1, transBatchA=1, transBatchB=1, alpha=0.36>
+             (q, k) s = Softmax(h) y = MatMul(s, v)"""),
     ]),
     "attention whose heads share keys": (HEADS.replace("3,6,8", "1,6,8"), [
         (23, "y = Attention(q, k, v)"),

@@ -16,6 +16,7 @@ from hybridlat.engines.pytorch_rules import dense
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import reshaped
+from hybridlat.graph.signature import sign
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
@@ -79,6 +80,32 @@ def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
     assert gpu.origins == ((0,), (), (1,))
     uneven = lower(network("y = Conv<pads=[0,0,1,1]>(x, w)"))
     assert ops(uneven) == ["Pad", "Conv"] and uneven.origins == ((), (0,))
+
+
+def test_zeros_of_tensorflow_lite_are_no_biases() -> None:
+    """One constant serves all layers that have none; names tell, as it is a weight like any."""
+    zeros = "arith.constant4"
+    net = network(f'c = {CONV}(x, w, "{zeros}") y = {CONV}(c, w2, "{zeros}")', bias=zeros)
+    assert ops(lower(net)) == ops(lower(net, compiled=True)) == ["Conv", "Conv"]
+    assert ops(lower(network(f"y = {CONV}(x, w, v)"))) == ["Conv", "Add"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_module_is_fed_with_channels_first(compiled: bool) -> None:
+    """TensorFlow's files turn what they read: no convolution runs with channels last for it."""
+    turned = network(
+        f"t = Transpose<perm=[0,3,1,2]>(x) c = {CONV}(t, w) y = Relu(c)", "float[2,28,28,64] x"
+    )
+    texts = {sign(lower(net, compiled=compiled).network).text for net in (turned, plain())}
+    assert len(texts) == 1
+    other = network(
+        "t = Transpose<perm=[0,3,1,2]>(x) a = Relu(t) y = Add(a, x)", "float[2,8,8,8] x"
+    )
+    assert lower(other, compiled=compiled).network.types["x"].shape == (2, 8, 8, 8)
+
+
+def plain() -> Network:
+    return network(f"c = {CONV}(x, w) y = Relu(c)")
 
 
 def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> None:

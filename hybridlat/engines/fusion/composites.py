@@ -238,12 +238,13 @@ def _guards(net: Network, node: Node, match: Match) -> None:
     What it asks hangs on what these read or make alone: attention's, in each of its spellings.
     """
     condition, other, kept = node.inputs
-    soft = net.maker(kept, "Softmax", "Softplus")
     while (test := net.maker(condition, *_TESTS)) is not None:
         condition = test.inputs[0]
-    if soft is not None and condition in (kept, read := soft.inputs[0]):
-        if other in net.constants if soft.op == "Softmax" else other == read:
-            match.skip(kept)
+    soft = net.maker(kept, "Softmax", "Softplus")
+    read = soft.inputs[0] if soft is not None else ""
+    is_end = other == read if soft and soft.op == "Softplus" else other in net.constants
+    if soft is not None and is_end and condition in (kept, read):
+        match.skip(kept)
 
 
 def _numbers(net: Network, node: Node, match: Match) -> None:

@@ -7,6 +7,7 @@ kernels of one engine, where PyTorch runs a module's calls, and TensorRT what it
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, integers
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
@@ -42,17 +43,18 @@ def _fused(net: Network, node: Node, match: Match) -> None:
 def _scaled_product(net: Network, node: Node, match: Match) -> None:
     """A product of operands whose last axes are turned, and a number."""
     read, weights = list[str](), list[Constant]()
-    if node.attribute("transBatchA", 0) or node.attribute("transBatchB", 0):
-        return
-    for name, turn in zip(node.inputs, ("transA", "transB"), strict=True):
-        *front, rows, columns = net.type_of(name).shape
-        shape, order = (*front, columns, rows), tuple(range(len(front)))
-        is_turned, weight = bool(node.attribute(turn, 0)), net.constants.get(name)
-        if is_turned and weight is not None and turn == "transB":
-            weights.append(Constant(weight.type._replace(shape=shape)))
-        elif is_turned:
-            turned = (*order, len(order) + 1, len(order))
-            read.append(match.add("Transpose", (name,), shape, perm=turned))
+    for name, side in zip(node.inputs, "AB", strict=True):
+        shape = net.type_of(name).shape
+        order = [*range(len(shape))]
+        if node.attribute(f"transBatch{side}", 0):
+            order = [*order[1:-1], 0, order[-1]]
+        if node.attribute(f"trans{side}", 0):
+            order = [*order[:-2], order[-1], order[-2]]
+        turned, weight = [shape[axis] for axis in order], net.constants.get(name)
+        if turned != [*shape] and weight is not None and side == "B":
+            weights.append(Constant(weight.type._replace(shape=tuple(turned))))
+        elif order != [*range(len(shape))]:
+            read.append(match.add("Transpose", (name,), turned, perm=tuple(order)))
         else:
             read.append(name)
     made, factor = net.types[match.made].shape, float(str(node.attribute("alpha", 1.0)))
@@ -62,10 +64,9 @@ def _scaled_product(net: Network, node: Node, match: Match) -> None:
     elif weights or read[1] in net.constants:
         match.add("Mul", (match.add("MatMul", read, made, *weights),), made, number)
     else:  # of attention, whose operands are scaled
-        read = [
-            match.add("Mul", (x,), ({**net.types, **match.types})[x].shape, number) for x in read
-        ]
-        match.add("MatMul", read, made)
+        types = {**net.types, **match.types}
+        scaled = [match.add("Mul", (x,), types[x].shape, number) if x in types else x for x in read]
+        match.add("MatMul", scaled, made)
 
 
 def _gelu(net: Network, node: Node, match: Match) -> None:
@@ -87,7 +88,7 @@ def _norm(net: Network, node: Node, match: Match) -> None:
     shape, (x, *others) = net.types[match.made].shape, node.inputs
     is_simple, total = "Simplified" in node.op, (*node.outputs, "", "", "")[3]
     if node.op.startswith("Skip"):
-        skip, *others = others
+        skip, others = "".join(others[:1]), others[1:]
         bias = "".join(others[1 if is_simple else 2 :][:1])
         terms = [name for name in (bias, skip) if name]
         while terms:
@@ -117,34 +118,74 @@ def attentions(net: Network, node: Node, match: Match) -> None:
     is_plain = {name for name, _ in node.attributes} <= {"scale", "is_causal"} and not any(others)
     if not is_plain or not net.types.keys() >= {k, values} or masks.count("") or masks[1:]:
         return
-    (*rows, _), (*heads, length, size) = net.type_of(q).shape, net.types[k].shape
-    if len(heads) != 2 or rows[1] % heads[1]:
+    heads, shared = net.type_of(q).shape, net.types[k].shape
+    if len(shared) != 4 or heads[1] % shared[1]:
         return
-    if rows[:2] != heads:  # each head of keys and values serves several of queries
-        k, values = (_repeated(net, match, name, rows[1]) for name in (k, values))
-        heads = rows[:2]
+    if heads[1] != shared[1]:  # each head of keys and values serves several of queries
+        k, values = (_repeated(net, match, name, heads[1]) for name in (k, values))
     dtype = net.types[y].dtype
-    scale, ends = Constant(TensorType(dtype, (1,))), (0.0, -math.inf)
-    k = match.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
-    if node.attribute("scale") != 1:
-        q = match.add("Mul", (q,), (*rows, size), scale) if q in net.types else q
-        k = match.add("Mul", (k,), (*heads, size, length), scale)
-    scores = match.add("MatMul", (q, k), (*rows, length))
-    ways = [Constant(TensorType(dtype, ()), (end,)) for end in ends]
-    for mask in masks:
-        type_ = net.type_of(mask)
-        if mask in net.constants or type_.dtype != "bool":
-            added = [Constant(type_._replace(dtype=dtype))] * (mask in net.constants)
-            read = (scores, mask)[: 2 - len(added)]
-            scores = match.add("Add", read, (*rows, length), *added)
-        else:
-            mask = match.add("Where", (mask,), type_.shape, *ways)
-            scores = match.add("Add", (scores, mask), (*rows, length))
     if node.attribute("is_causal"):
-        limits = Constant(TensorType(dtype, (rows[2], length)))
-        scores = match.add("Add", (scores,), (*rows, length), limits)
+        limits = f"{match.made}/limits"
+        match.constants[limits] = Constant(TensorType(dtype, (heads[2], shared[2])))
+        masks.append(limits)
+    scale = None if node.attribute("scale") == 1 else Constant(TensorType(dtype, (1,)))
+    _attended(net, match, (q, k, values), masks, scale)
+
+
+def _attended(
+    net: Network, match: Match, read: Sequence[str], masks: Sequence[str], scale: Constant | None
+) -> str:
+    """The result of attention, of B x heads x L x D, under ``masks``."""
+    q, k, values = read
+    types = {**net.types, **match.types}
+    shape, depth = (types.get(q) or net.type_of(q)).shape, types[values].shape[-1]
+    (*rows, size), length, dtype = shape, types[k].shape[2], types[values].dtype
+    turned = (*rows[:2], size, length)
+    k = match.add("Transpose", (k,), turned, perm=(0, 1, 3, 2))
+    if scale is not None:
+        q = match.add("Mul", (q,), shape, scale) if q in types else q
+        k = match.add("Mul", (k,), turned, scale)
+    scores = match.add("MatMul", (q, k), (*rows, length))
+    ways = [Constant(TensorType(dtype, ()), (end,)) for end in (0.0, -math.inf)]
+    for mask in masks:
+        constant = match.constants.get(mask) or net.constants.get(mask)
+        type_ = constant.type if constant else types.get(mask) or match.types[mask]
+        if constant is None and type_.dtype == "bool":
+            mask = match.add("Where", (mask,), type_.shape, *ways)
+        added = [Constant(type_._replace(dtype=dtype))] if constant else []
+        tensors = (scores,) if constant else (scores, mask)
+        scores = match.add("Add", tensors, (*rows, length), *added)
     scores = match.add("Softmax", (scores,), (*rows, length))
-    match.add("MatMul", (scores, values), net.types[y].shape)
+    return match.add("MatMul", (scores, values), (*rows, depth))
+
+
+def _projected(net: Network, node: Node, match: Match) -> None:
+    """Attention with its three products of rows in front, and the turns around it."""
+    (x, weight, bias, mask, *others), made = (*node.inputs, "", ""), net.types[match.made]
+    known, shape = net.constants.get(weight), net.type_of(x).shape
+    masks = [net.types[mask].shape] if mask in net.types else []
+    heads, parts = node.attribute("num_heads"), list[str]()
+    if known is None or any((*others, *node.outputs[1:])) or masks not in ([], [shape[:2]]):
+        return
+    if not isinstance(heads, int) or len(shape) != 3 or x not in net.types:
+        return
+    (*rows, width), (_, total) = shape, known.type.shape
+    for size in node.sizes("qkv_hidden_sizes") or (total // 3,) * 3:
+        own = known.type._replace(shape=(width, size))
+        part = match.add("MatMul", (x,), (*rows, size), Constant(own))
+        if bias:
+            part = match.add("Add", (part,), (*rows, size), Constant(own._replace(shape=(size,))))
+        part = match.view(part, (*rows, heads, size // heads))
+        by_head = (rows[0], heads, rows[1], size // heads)
+        parts.append(match.add("Transpose", (part,), by_head, perm=(0, 2, 1, 3)))
+    if masks:
+        spread = (rows[0], 1, 1, rows[1])
+        mask = match.add("Cast", (match.view(mask, spread),), spread, to=1)
+    scale = Constant(TensorType(made.dtype, (1,)))
+    y = _attended(net, match, parts, [mask] if masks else [], scale)
+    match.view(
+        match.add("Transpose", (y,), (*rows, heads, size // heads), perm=(0, 2, 1, 3)), made.shape
+    )
 
 
 def _repeated(net: Network, match: Match, name: str, heads: int) -> str:
@@ -176,7 +217,7 @@ def _group_norms(net: Network, node: Node, match: Match) -> None:
 
 _SKIPS = "SkipLayerNormalization SkipSimplifiedLayerNormalization"
 _NAMES = {_fused: "FusedConv FusedGemm", _scaled_product: "FusedMatMul", _norm: _SKIPS}
-_NAMES |= {_gelu: "Gelu BiasGelu FastGelu QuickGelu"}
+_NAMES |= {_gelu: "Gelu BiasGelu FastGelu QuickGelu", _projected: "Attention"}
 UNFUSED: tuple[Pass, ...] = (
     *[
         each(" ".join(f"com.microsoft::{op}" for op in ops.split()), fill)

@@ -115,7 +115,7 @@ def in_precision(network: Network, dtype: str) -> Network:
         values = constant.values
         if constant.type.dtype in _FLOATS and dtype == "float16" and values is not None:
             values = tuple([min(max(v, -_LARGEST_HALF), _LARGEST_HALF) for v in values])
-        return Constant(typed(constant.type), values)
+        return replace(constant, type=typed(constant.type), values=values)
 
     nodes = list(network.nodes)
     for place, node in enumerate(nodes):
