@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import onnx
 import pytest
 
 from hybridlat.engines import registry
@@ -622,6 +623,17 @@ def assert_kept(network: Network) -> None:
     assert known.issuperset(name for node in made.nodes for name in node.inputs)
     assert made.producers.keys() >= {*made.outputs}
     assert [made.types[o] for o in made.outputs] == [network.types[o] for o in network.outputs]
+
+
+@pytest.mark.parametrize("op", ["FusedConv", "FusedGemm", "FusedMatMul", "Attention"])
+@pytest.mark.parametrize("read", ["x", "x, k8", "x, w, c, d8, k8, l8, m8, v8"])
+def test_an_operator_of_onnx_runtime_that_lacks_what_it_reads_stays(op: str, read: str) -> None:
+    """A file may state the sizes of what no engine runs."""
+    made = model_of(f"a = com.microsoft.{op}({read}) y = Relu(a)", X, "y", 17, CONSTANTS)
+    made.graph.value_info.append(onnx.helper.make_tensor_value_info("a", 1, PIXELS.shape))
+    for target in TARGETS:
+        lowered = registry.lower(read_network(made), Target.parse(target))
+        assert {node.op for node in lowered.network.nodes} == {op, "Relu"}
 
 
 OTHERS = [

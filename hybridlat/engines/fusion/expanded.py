@@ -7,7 +7,7 @@ kernels of one engine, where PyTorch runs a module's calls, and TensorRT what it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, integers
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
@@ -50,13 +50,13 @@ def _scaled_product(net: Network, node: Node, match: Match) -> None:
             order = [*order[1:-1], 0, order[-1]]
         if node.attribute(f"trans{side}", 0):
             order = [*order[:-2], order[-1], order[-2]]
-        turned, weight = [shape[axis] for axis in order], net.constants.get(name)
-        if turned != [*shape] and weight is not None and side == "B":
-            weights.append(Constant(weight.type._replace(shape=tuple(turned))))
-        elif order != [*range(len(shape))]:
-            read.append(match.add("Transpose", (name,), turned, perm=tuple(order)))
-        else:
+        turned, weight = tuple([shape[axis] for axis in order]), net.constants.get(name)
+        if order == sorted(order):
             read.append(name)
+        elif weight is not None and side == "B":
+            weights.append(Constant(weight.type._replace(shape=turned)))
+        else:
+            read.append(match.add("Transpose", (name,), turned, perm=tuple(order)))
     made, factor = net.types[match.made].shape, float(str(node.attribute("alpha", 1.0)))
     number = _number(net, match, factor)
     if factor == 1:
@@ -167,7 +167,7 @@ def _projected(net: Network, node: Node, match: Match) -> None:
     heads, parts = node.attribute("num_heads"), list[str]()
     if known is None or any((*others, *node.outputs[1:])) or masks not in ([], [shape[:2]]):
         return
-    if not isinstance(heads, int) or len(shape) != 3 or x not in net.types:
+    if not isinstance(heads, int) or x not in net.types:
         return
     (*rows, width), (_, total) = shape, known.type.shape
     for size in node.sizes("qkv_hidden_sizes") or (total // 3,) * 3:
@@ -215,15 +215,50 @@ def _group_norms(net: Network, node: Node, match: Match) -> None:
     match.add("Add", (made,), shape, of_channels)
 
 
+_READ = {"FusedConv": (2, 4), "FusedGemm": (2, 3), "FusedMatMul": (2, 2), "Attention": (2, 7)}
+_READ |= {"SkipLayerNormalization": (3, 5), "SkipSimplifiedLayerNormalization": (3, 4)}
+_READ |= {"SimplifiedLayerNormalization": (2, 2), "BiasGelu": (2, 2), "FastGelu": (1, 2)}
+"""How many inputs an operator needs, and has at most; all others have one."""
+
+
+def _is_sound(net: Network, node: Node) -> bool:
+    """Whether an operator of ONNX Runtime's reads what it needs: a file may state any sizes."""
+    least, most = _READ.get(node.op, (1, 1))
+    if not least <= len(node.inputs) <= most or "" in node.inputs[:least]:
+        return False
+    shapes = [net.type_of(name).shape for name in node.inputs[:2] if name]
+    made, ranks = net.types[node.outputs[0]].shape, [len(shape) for shape in shapes]
+    match node.op:
+        case "FusedConv":
+            return ranks == [len(made)] * 2 and len(made) > 2
+        case "FusedGemm":
+            return ranks == [len(made)] * 2 == [2, 2]
+        case "FusedMatMul":
+            return min(*ranks, len(made)) > 1
+        case "Attention":
+            return ranks == [3, 2] and made[:-1] == shapes[0][:-1]
+    return shapes[:1] == [made] and len(made) > 0
+
+
+def _sound(ops: str, fill: Callable[[Network, Node, Match], None]) -> Pass:
+    """The pass that writes these operators out where they are as they should be."""
+
+    def checked(net: Network, node: Node, match: Match) -> None:
+        if _is_sound(net, node):
+            fill(net, node, match)
+
+    return each(ops, checked)
+
+
 _SKIPS = "SkipLayerNormalization SkipSimplifiedLayerNormalization"
 _NAMES = {_fused: "FusedConv FusedGemm", _scaled_product: "FusedMatMul", _norm: _SKIPS}
 _NAMES |= {_gelu: "Gelu BiasGelu FastGelu QuickGelu", _projected: "Attention"}
 UNFUSED: tuple[Pass, ...] = (
     *[
-        each(" ".join(f"com.microsoft::{op}" for op in ops.split()), fill)
+        _sound(" ".join(f"com.microsoft::{op}" for op in ops.split()), fill)
         for fill, ops in _NAMES.items()
     ],
-    each("SimplifiedLayerNormalization", _norm),
+    _sound("SimplifiedLayerNormalization", _norm),
 )
 """What ONNX Runtime's optimiser joins."""
 IN_PARTS: tuple[Pass, ...] = (

@@ -52,7 +52,7 @@ def _splits(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
             yield match
 
 
-def _selected(net: Network, node: Node, match: Match) -> None:
+def _single_places(net: Network, node: Node, match: Match) -> None:
     """What takes one place along an axis is a slice and a view, as ``x[:, 0]`` of a module.
 
     Places of single elements are those of a vector.
@@ -91,14 +91,14 @@ def _tiles(net: Network, node: Node, match: Match) -> None:
     x, made, sizes = node.inputs[0], net.types[match.made].shape, net.constant(node, 1)
     shape = net.type_of(x).shape
     is_stretched = all(a in (1, b) for a, b in zip(shape[::-1], made[::-1], strict=False))
-    is_said = node.op == "Expand" and sizes is not None and sizes.values == made
-    if x in net.types and is_stretched and not is_said:
+    is_whole = node.op == "Expand" and sizes is not None and sizes.values == made
+    if x in net.types and is_stretched and not is_whole:
         match.add("Expand", (x,), made, integers(*made))
 
 
 PLACES: tuple[Pass, ...] = (
     each("GatherND", _gathers),
-    each("Gather", _selected),
+    each("Gather", _single_places),
     each("Expand Tile", _tiles),
 )
 SLICES: tuple[Pass, ...] = (each("Slice", _slices), (frozenset({"Slice"}), _splits))
