@@ -71,8 +71,8 @@ def bound(
     takes = [name for name, size in batches.items() if size in batched]
     main = max(takes, key=lambda name: len(data[name]), default="")
     axis, shape = axes.get(main, 0), shapes.get(main, ())
-    is_given = batched is _OPEN and main in shapes and len(shape) == len(data[main])
-    shared = shape[axis] if batch is None and is_given and shape[axis] not in _OPEN else batch
+    is_bound = batched is _OPEN and main in shapes and len(shape) == len(data[main])
+    shared = shape[axis] if batch is None and is_bound and shape[axis] not in _OPEN else batch
     each = {info.name: _names(info)[axes[info.name]] for info in infos if info.name in takes}
     named = dict.fromkeys(filter(None, each.values()), 1 if shared is None else shared) | symbols
     types = {}
