@@ -230,11 +230,12 @@ class _Fit:
         """Gradient boosting (XGBoost) of a share of the values, in trees as rows are many."""
         count = int(taken.sum())
         depth, leaves, eta = 4 if count < 800 else 6 if count < 2000 else 8, 192, 0.065
-        if count >= 20_000:
-            depth, leaves, eta = 0, 330, 0.12
+        trees = 200 if count < 10_000 else 350
+        if count >= 50_000:
+            depth, leaves, eta, trees = 0, 330, 0.12, 200
         shape: dict[str, Any] = {"max_depth": depth, "max_leaves": leaves, "eta": eta, "lambda": 1}
         shape |= {"grow_policy": "lossguide", "min_child_weight": 2}
-        return table.grown(taken, share * self.values, 200, **shape)
+        return table.grown(taken, share * self.values, trees, **shape)
 
     def _intervals(
         self, table: Table, kernel_us: Array, error: Array
