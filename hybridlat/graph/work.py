@@ -273,8 +273,7 @@ def is_known(op: str) -> bool:
 
 def axis_order(shape: Shape, stated: Sequence[int]) -> list[int]:
     """A Transpose's order of axes: reversed where none is stated."""
-    axes = range(len(shape))
-    return [*stated] if sorted(stated) == [*axes] else [*reversed(axes)]
+    return [*stated] or [*reversed(range(len(shape)))]
 
 
 def moves_many(order: Sequence[int]) -> bool:

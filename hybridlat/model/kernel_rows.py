@@ -284,8 +284,8 @@ def _stretches(
         axis %= len(shape)
         return math.prod(shape[axis + 1 :]), shape[axis]
     if kind == KINDS["move"]:
-        if name == "Transpose":
-            order = work.axis_order(shape, a.order)
+        order = work.axis_order(shape, a.order) if name == "Transpose" else ()
+        if order and len(order) == len(shape):  # else it is read through a view
             moved = [axis for axis, place in enumerate(order) if axis != place]
             return math.prod(shape[max(moved, default=-1) + 1 :]), 1
         if a.axis is not None and shape and -len(shape) <= a.axis < len(shape):
