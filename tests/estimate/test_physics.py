@@ -75,7 +75,6 @@ ROWS = (
     (X, f"{X} y", "y = CumSum(x, three)", 134.0),
     (X, f"{X} y", "y = Hardmax<axis = 1>(x)", 520.0),
     (X, "bool[1,64,56,56] y", "y = IsNaN(x)", 20.0),
-    (X, f"{X} y", "y = Softplus(x)", 1380.0),
     (X, f"{X} y", "y = Tan(x)", 1340.0),
     (X, "float[1,64,27,27] y", "y = LpPool<kernel_shape=[3,3], strides=[2,2]>(x)", 3500.0),
     (X, f"float[{SMALL}] y, int64[{SMALL}] at",
