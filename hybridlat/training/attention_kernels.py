@@ -8,28 +8,22 @@ its own, with the tokens last behind convolutions, or of channels with channels.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from hybridlat.training.kernel_builder import SIDES, KernelBuilder
 
 _COUNTS = (16, 49, 50, 64, 77, 100, 128, 144, 196, 197, 256, 400, 577, 784)
-_HEADS: Mapping[int, float] = {1: 0.15, 2: 0.15, 3: 0.15, 4: 0.2, 6: 0.15, 8: 0.15, 12: 0.05}
+_HEADS = (1, 2, 3, 4, 6, 8, 12)
+_WIDTHS = (16, 24, 32, 32, 48, 64, 64)  # channels of a head
 _WINDOWS: Mapping[int, float] = {1: 0.7, 4: 0.1, 16: 0.1, 64: 0.1}
 _TURNED = (0, 1, 3, 2)
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """``parts`` heads of as many channels each, some as windows of a larger map."""
-
-    heads: Mapping[int, float] | Sequence[int] = tuple(_HEADS)
-    widths: Sequence[int] = (16, 24, 32, 32, 48, 64, 64)
-
-    def __call__(self, k: KernelBuilder) -> str:
-        windows, k.parts = k.choose(_WINDOWS), k.choose(self.heads)
-        count = k.choose(_COUNTS if windows == 1 else (49, 64))
-        return k.input((windows, count, k.parts * k.choose(self.widths)), "x")
+def tokens(k: KernelBuilder) -> str:
+    """Tokens of one map, or of many windows of it; ``parts`` heads of as many channels each."""
+    windows, k.parts = k.choose(_WINDOWS), k.choose(_HEADS)
+    count = k.choose(_COUNTS if windows == 1 else (49, 64))
+    return k.input((windows, count, k.parts * k.choose(_WIDTHS)), "x")
 
 
 def _product(k: KernelBuilder, x: str, channels: int, bias: bool = True) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybridlat.training import attention_kernels as attention
-from hybridlat.training.attention_kernels import Tokens
 from hybridlat.training.kernel_builder import SIDES, Entered, KernelBuilder
 
 ANY_TENSOR = Entered()
@@ -192,30 +191,30 @@ _SCALED = ("query", "scores", "")  # what is divided by the root of a head's cha
 ATTENTION: Mapping[str, Family] = {
     "token product": Family(3, attention.token_product, (
         (1, 2, 3, 4, 4, 0.25), {True: 0.7, False: 0.3}, {"": 0.5, "Gelu": 0.25, "Add": 0.25},
-    ), Tokens(), 0.0),
+    ), attention.tokens, 0.0),
     "map product": Family(
         1, attention.map_product, ((1, 2, 3, 0.5),), Entered(SIDES[:16], 16), 0.0,
     ),
     "packed attention": Family(3, attention.packed_attention, (
         _SCALED, {True: 0.2, False: 0.8}, {True: 0.15, False: 0.85},
-    ), Tokens(), 0.0),
+    ), attention.tokens, 0.0),
     "attention": Family(2, attention.attention, (
         _SCALED, {True: 0.2, False: 0.8}, {1: 0.7, 4: 0.15, 16: 0.15},
-    ), Tokens(), 0.0),
+    ), attention.tokens, 0.0),
     "map attention": Family(1, attention.map_attention, (_SCALED,), Entered(
         SIDES[:11], parts=(1, 2, 4, 8), widths=(16, 32, 64),
     ), 0.5),
     "token norm": Family(1, lambda k, x: k.node(
         "LayerNormalization", (x, *k.vectors(2, k.shape(x)[-1])), axis=-1, epsilon=1e-6,
-    ), start=Tokens(), end=0.0),
+    ), start=attention.tokens, end=0.0),
     "token reduction": Family(
-        1, attention.reduced, ((*_REDUCTIONS, "ReduceL2"), (1, -1)), Tokens(), 0.0,
+        1, attention.reduced, ((*_REDUCTIONS, "ReduceL2"), (1, -1)), attention.tokens, 0.0,
     ),
     "token scale": Family(
-        1, attention.scaled, (("Mul", "Add", "Div"), (True, False)), Tokens(), 0.0,
+        1, attention.scaled, (("Mul", "Add", "Div"), (True, False)), attention.tokens, 0.0,
     ),
-    "token turn": Family(1, attention.turned_rows, start=Tokens(), end=0.0),
-    "class token": Family(0.5, attention.with_class, start=Tokens(), end=0.0),
+    "token turn": Family(1, attention.turned_rows, start=attention.tokens, end=0.0),
+    "class token": Family(0.5, attention.with_class, start=attention.tokens, end=0.0),
     "channels first": Family(1, attention.channels_first, start=attention.map_last, end=0.5),
     "windows": Family(0.5, attention.windows, start=attention.map_last, end=0.0),
 }  # fmt: skip
