@@ -258,7 +258,8 @@ _NAMED: Mapping[str, Declared] = {
         "--batch", group=INPUT, type=CURVE, metavar="1,2,4",
         help="Batch sizes; beside --size or --width the one of all."),
     "precision": option(
-        "--precision", group=WHERE, type=click.Choice(PRECISIONS), help="Only this precision."),
+        "--precision", group=WHERE, type=click.Choice(PRECISIONS, case_sensitive=False),
+        help="Only this precision."),
     "baseline": option(
         "--baseline", "baselines", metavar="NAME", multiple=True,
         help="Evaluate this baseline too; may be repeated. All unless given; `no` for none."),

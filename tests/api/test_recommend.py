@@ -102,7 +102,7 @@ def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(sto
 def test_the_command_prints_a_table_and_writes_csv_and_page(
     budget: str, code: int, store: str, tmp_path: Path
 ) -> None:
-    words = ("recommend", NET, "orin-nano", "--precision", "fp16", "--store", store)
+    words = ("recommend", NET, "orin-nano", "--precision", "FP16", "--store", store)
     table, page = tmp_path / "t.csv", tmp_path / "p.html"
     options = ("--max-latency", budget, "--csv", str(table), "--html", str(page))
     out = call(*words, *options, code=code).out
