@@ -16,7 +16,7 @@ _COUNTS = (16, 49, 50, 64, 77, 100, 128, 144, 196, 197, 256, 400, 577, 784)
 _HEADS = (1, 2, 3, 4, 6, 8, 12)
 _WIDTHS = (16, 24, 32, 32, 48, 64, 64)  # channels of a head
 _WINDOWS: Mapping[int, float] = {1: 0.7, 4: 0.1, 16: 0.1, 64: 0.1}
-_TURNED = (0, 1, 3, 2)
+_TURNED = (0, 1, 3, 2)  # rows and columns of every head
 
 
 def tokens(k: KernelBuilder) -> str:
@@ -26,29 +26,22 @@ def tokens(k: KernelBuilder) -> str:
     return k.input((windows, count, k.parts * k.choose(_WIDTHS)), "x")
 
 
-def _product(k: KernelBuilder, x: str, channels: int, bias: bool = True) -> str:
-    *rows, width = k.shape(x)
-    made = k.node("MatMul", (x, k.constant((width, channels))), (*rows, channels))
-    return k.node("Add", (made, *k.vectors(1, channels))) if bias else made
-
-
 def token_product(k: KernelBuilder, x: str, ratio: float, bias: bool, end: str) -> str:
     """One layer on every token, with an activation or a sum behind it."""
     width = k.shape(x)[-1]
-    made = _product(k, x, width if end == "Add" else max(int(ratio * width), 8), bias)
+    made = k.dense(x, width if end == "Add" else max(int(ratio * width), 8), bias)
     return k.node("Add", (made, x)) if end == "Add" else k.activated(made, end)
 
 
 def map_product(k: KernelBuilder, x: str, ratio: float) -> str:
     """The layer on a map's positions: channels come last for it."""
     width, count = k.width(x), k.side(x) ** 2
-    columns = k.reshaped(x, (1, width, count))
-    rows = k.node("Transpose", (columns,), (1, count, width), perm=(0, 2, 1))
-    return _product(k, rows, max(int(ratio * width), 8), False)
+    rows = k.transposed(k.reshaped(x, (1, width, count)), 0, 2, 1)
+    return k.dense(rows, max(int(ratio * width), 8), False)
 
 
 def scaled(k: KernelBuilder, x: str, op: str, of_each: bool) -> str:
-    """Tokens times a vector, or by a number ``of_each`` token."""
+    """A product, sum or quotient of tokens and a vector, or a number ``of_each`` token."""
     factor = k.aside(reduced(k, x, "ReduceMax", -1)) if of_each else k.vectors(1, k.shape(x)[-1])[0]
     return k.node(op, (x, factor))
 
@@ -73,34 +66,16 @@ def map_last(k: KernelBuilder) -> str:
     return k.input((1, side, side, k.channels(side, 16)), "x")
 
 
-def channels_first(k: KernelBuilder, x: str) -> str:
-    """As convolutions read it."""
-    _, side, _, width = k.shape(x)
-    return k.node("Transpose", (x,), (1, width, side, side), perm=(0, 3, 1, 2))
-
-
 def windows(k: KernelBuilder, x: str) -> str:
     """The map cut into windows, each with its rows together."""
     _, side, _, width = k.shape(x)
     size = next((size for size in (7, 8, 5, 2) if side % size == 0), side)
     cut = k.reshaped(x, (1, side // size, size, side // size, size, width))
-    sizes = (1, side // size, side // size, size, size, width)
-    return k.node("Transpose", (cut,), sizes, perm=(0, 1, 3, 2, 4, 5))
-
-
-def turned_rows(k: KernelBuilder, x: str) -> str:
-    """The tokens last."""
-    batch, count, width = k.shape(x)
-    return k.node("Transpose", (x,), (batch, width, count), perm=(0, 2, 1))
+    return k.transposed(cut, 0, 1, 3, 2, 4, 5)
 
 
 def _matmul(k: KernelBuilder, left: str, right: str) -> str:
     return k.node("MatMul", (left, right), (*k.shape(left)[:-1], k.shape(right)[-1]))
-
-
-def _turned(k: KernelBuilder, x: str) -> str:
-    *outer, rows, columns = k.shape(x)
-    return k.node("Transpose", (x,), (*outer, columns, rows), perm=_TURNED)
 
 
 def _weighted(k: KernelBuilder, query: str, key: str, value: str, scaled: str, bias: bool) -> str:
@@ -119,24 +94,23 @@ def _weighted(k: KernelBuilder, query: str, key: str, value: str, scaled: str, b
 def _joined(k: KernelBuilder, heads: str) -> str:
     """Heads side by side again."""
     batch, parts, count, width = k.shape(heads)
-    rows = k.node("Transpose", (heads,), (batch, count, parts, width), perm=(0, 2, 1, 3))
-    return k.reshaped(rows, (batch, count, parts * width))
+    return k.reshaped(k.transposed(heads, 0, 2, 1, 3), (batch, count, parts * width))
 
 
 def packed_attention(k: KernelBuilder, x: str, scaled: str, bias: bool, across: bool) -> str:
     """Queries, keys and values of one product; ``across`` channels instead of tokens."""
     batch, count, width = k.shape(x)
     each = width // k.parts
-    together = k.reshaped(_product(k, x, 3 * width), (batch, count, 3, k.parts, each))
+    together = k.reshaped(k.dense(x, 3 * width), (batch, count, 3, k.parts, each))
     sizes, order = ((each, count), (2, 0, 3, 4, 1)) if across else ((count, each), (2, 0, 3, 1, 4))
-    moved = k.node("Transpose", (together,), (3, batch, k.parts, *sizes), perm=order)
+    moved = k.transposed(together, *order)
     shapes = [(1, batch, k.parts, *sizes)] * 3
     pieces = k.op_of_many("Split", (moved,), shapes, 13, {"axis": 0})
     query, key, value = (
         k.node("Squeeze", (piece, k.numbers(0)), (batch, k.parts, *sizes)) for piece in pieces
     )
-    made = _weighted(k, query, _turned(k, key), value, scaled, bias and not across)
-    return _joined(k, _turned(k, made) if across else made)
+    made = _weighted(k, query, k.transposed(key, *_TURNED), value, scaled, bias and not across)
+    return _joined(k, k.transposed(made, *_TURNED) if across else made)
 
 
 def attention(k: KernelBuilder, x: str, scaled: str, bias: bool, fewer: int) -> str:
@@ -145,14 +119,12 @@ def attention(k: KernelBuilder, x: str, scaled: str, bias: bool, fewer: int) -> 
     each, keys = width // k.parts, max(count // fewer, 1)
     other = x if fewer == 1 else k.input((batch, keys, width))
 
-    def heads(source: str, order: tuple[int, ...]) -> str:
-        count = k.shape(source)[1]
-        parts = k.reshaped(_product(k, source, width), (batch, count, k.parts, each))
-        sizes = (batch, count, k.parts, each)
-        return k.node("Transpose", (parts,), tuple([sizes[axis] for axis in order]), perm=order)
+    def heads(source: str, *order: int) -> str:
+        sizes = (batch, k.shape(source)[1], k.parts, each)
+        return k.transposed(k.reshaped(k.dense(source, width), sizes), *order)
 
-    query, key = heads(x, (0, 2, 1, 3)), heads(other, (0, 2, 3, 1))
-    value = heads(other, (0, 2, 1, 3))
+    query, key = heads(x, 0, 2, 1, 3), heads(other, 0, 2, 3, 1)
+    value = heads(other, 0, 2, 1, 3)
     return _joined(k, _weighted(k, query, key, value, scaled, bias))
 
 
@@ -164,6 +136,6 @@ def map_attention(k: KernelBuilder, x: str, scaled: str) -> str:
     def heads() -> str:
         return k.reshaped(k.edge(x, k.width(x)), (1, k.parts, width, count))
 
-    query, key, value = _turned(k, heads()), heads(), _turned(k, heads())
-    made = _turned(k, _weighted(k, query, key, value, scaled, False))
+    query, key, value = k.transposed(heads(), *_TURNED), heads(), k.transposed(heads(), *_TURNED)
+    made = k.transposed(_weighted(k, query, key, value, scaled, False), *_TURNED)
     return k.reshaped(made, k.shape(x))

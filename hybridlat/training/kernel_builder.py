@@ -101,6 +101,22 @@ class KernelBuilder(NetworkBuilder):
     def reshaped(self, tensor: str, shape: Shape) -> str:
         return self.aside(self.node("Reshape", (tensor, self.numbers(*shape)), shape))
 
+    def transposed(self, tensor: str, *order: int) -> str:
+        shape = tuple([self.shape(tensor)[axis] for axis in order])
+        return self.node("Transpose", (tensor,), shape, perm=order)
+
+    def dense(self, tensor: str, channels: int, bias: bool = True) -> str:
+        """A matrix product over the last axis."""
+        *rows, width = self.shape(tensor)
+        weights = self.constant((width, channels))
+        made = self.node("MatMul", (tensor, weights), (*rows, channels))
+        return self.node("Add", (made, *self.vectors(1, channels))) if bias else made
+
+    def row_norm(self, tensor: str) -> str:
+        """A norm over the last axis."""
+        operands = (tensor, *self.vectors(2, self.shape(tensor)[-1]))
+        return self.node("LayerNormalization", operands, axis=-1, epsilon=1e-6)
+
     def vectors(self, count: int, size: int) -> list[str]:
         """Weights of one number a channel: scales, shifts."""
         return [self.constant((size,)) for _ in range(count)]
@@ -153,10 +169,7 @@ class KernelBuilder(NetworkBuilder):
 
     def product(self, x: str, ratio: float, gelu: bool) -> str:
         """A matrix product over the channels of every position, often with a Gelu behind."""
-        *position, channels = self.shape(x)
-        outer = max(int(ratio * channels), 8)
-        result = self.node("MatMul", (x, self.constant((channels, outer))), (*position, outer))
-        result = self.node("Add", (result, *self.vectors(1, outer)))
+        result = self.dense(x, max(int(ratio * self.shape(x)[-1]), 8))
         return self.activated(result, "Gelu") if gelu else result
 
     def resized(self, x: str, factor: float, mode: str) -> str:
@@ -185,9 +198,7 @@ class KernelBuilder(NetworkBuilder):
         """Reshape, transpose, reshape: channels are dealt out over groups."""
         groups, width, side = self.parts, self.width(x) // self.parts, self.side(x)
         dealt = self.reshaped(x, (1, groups, width, side, side))
-        turned = (1, width, groups, side, side)
-        dealt = self.node("Transpose", (dealt,), turned, perm=(0, 2, 1, 3, 4))
-        return self.reshaped(dealt, self.shape(x))
+        return self.reshaped(self.transposed(dealt, 0, 2, 1, 3, 4), self.shape(x))
 
 
 _OPERANDS: Mapping[str, tuple[float, ...]] = {

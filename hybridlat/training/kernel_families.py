@@ -37,9 +37,7 @@ class Family:
 
 
 def _channels_last(k: KernelBuilder) -> str:
-    x = Entered(low=16)(k)
-    side = k.side(x)
-    return k.node("Transpose", (x,), (1, side, side, k.width(x)), perm=(0, 2, 3, 1))
+    return k.transposed(Entered(low=16)(k), 0, 2, 3, 1)
 
 
 _STRIDES: Mapping[int, float] = {1: 0.75, 2: 0.25}
@@ -112,9 +110,7 @@ RARE: Mapping[str, Family] = {
     "instance norm": Family(1, lambda k, x: k.node(
         "InstanceNormalization", (x, *k.vectors(2, k.width(x))), epsilon=1e-5,
     ), end=0.5),
-    "layer norm": Family(1, lambda k, x: k.node(
-        "LayerNormalization", (x, *k.vectors(2, k.shape(x)[-1])), axis=-1, epsilon=1e-6,
-    ), start=_channels_last, end=0.0),
+    "layer norm": Family(1, KernelBuilder.row_norm, start=_channels_last, end=0.0),
     "activation": Family(
         2, lambda k, x, kind, alone: k.activated(k.unfused(x) if alone else x, kind),
         (_ACTIVATIONS, {True: 0.6, False: 0.4}), end=0.5,
@@ -204,18 +200,20 @@ ATTENTION: Mapping[str, Family] = {
     "map attention": Family(1, attention.map_attention, (_SCALED,), Entered(
         SIDES[:11], parts=(1, 2, 4, 8), widths=(16, 32, 64),
     ), 0.5),
-    "token norm": Family(1, lambda k, x: k.node(
-        "LayerNormalization", (x, *k.vectors(2, k.shape(x)[-1])), axis=-1, epsilon=1e-6,
-    ), start=attention.tokens, end=0.0),
+    "token norm": Family(1, KernelBuilder.row_norm, start=attention.tokens, end=0.0),
     "token reduction": Family(
         1, attention.reduced, ((*_REDUCTIONS, "ReduceL2"), (1, -1)), attention.tokens, 0.0,
     ),
     "token scale": Family(
         1, attention.scaled, (("Mul", "Add", "Div"), (True, False)), attention.tokens, 0.0,
     ),
-    "token turn": Family(1, attention.turned_rows, start=attention.tokens, end=0.0),
+    "token turn": Family(
+        1, lambda k, x: k.transposed(x, 0, 2, 1), start=attention.tokens, end=0.0,
+    ),
     "class token": Family(0.5, attention.with_class, start=attention.tokens, end=0.0),
-    "channels first": Family(1, attention.channels_first, start=attention.map_last, end=0.5),
+    "channels first": Family(
+        1, lambda k, x: k.transposed(x, 0, 3, 1, 2), start=attention.map_last, end=0.5,
+    ),
     "windows": Family(0.5, attention.windows, start=attention.map_last, end=0.0),
 }  # fmt: skip
 """Families of what transformers hold beside the kernels of CNNs."""

@@ -26,7 +26,7 @@ from hybridlat.training.kernel_families import ATTENTION, COMMON, EVERY, RARE, F
 from hybridlat.training.quantise import as_target_takes
 
 MOST_FLOP, MOST_BYTES = 3e9, 96e6
-_LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput", "Reshape"})
+_REARRANGED = frozenset({"ReorderInput", "ReorderOutput", "Reshape"})
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,13 @@ def partition_of(network: Network, backend: Backend) -> Partition:
 def _also(family: str, kernel: Network, draw: int) -> bool:
     """Whether a kernel is wanted that the engine made of no single node of the kernel drawn.
 
-    Of rare kernels it makes several, under names of its own; it adds changes of layout, of which
-    one draw in eight is enough. The convolutions around them were drawn in their own families.
+    Of rare kernels it makes several, under names of its own; it adds changes of layout and shape,
+    of which one draw in eight is enough. The convolutions around them were drawn in their own
+    families.
     """
     op = kernel.nodes[0].op
     is_rare = family in RARE or family in ATTENTION
-    return is_rare and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
+    return is_rare and op != "Conv" and (op not in _REARRANGED or draw % 8 == 0)
 
 
 def _flop(network: Network) -> float:
