@@ -199,9 +199,11 @@ def prior_belief(
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
     """The target's own constants and width, else those of the source that answered for it."""
-    if priors.composition is not None and target_composition.own_composition(data) is None:
-        return target_composition.on_this_machine(data, priors.composition).at(confidence)
-    return target_composition.composition_of(data).at(confidence)
+    if priors.composition is None or target_composition.own_composition(data) is not None:
+        composition = target_composition.composition_of(data)
+    else:
+        composition = target_composition.on_this_machine(data, priors.composition)
+    return composition.at(confidence).for_cells(priors.cells)
 
 
 def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
 from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
@@ -20,6 +22,10 @@ from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_
 
 _STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
+_RATIO_SPREAD, _USUAL_SPREAD, _OWN_SPREAD = 0.1, 0.05, 0.02
+"""Before any network says so: of the logarithm of a ratio around 1, of networks without
+convolutions, and of others."""
+_DEGREES = 4.0  # of freedom, of what cells leave of networks
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,13 @@ class HeldOutNetwork:
     @property
     def sum_of_measured_us(self) -> float:
         return sum(c.count * us for c, (us, _) in zip(self.cells, self.measured, strict=True))
+
+    @cached_property
+    def unconvolved_share(self) -> float:
+        """Part of the measured time, 0..1, in cells without a convolution."""
+        each_us = zip(self.cells, self.measured, strict=True)
+        others_us = math.fsum(c.count * us for c, (us, _) in each_us if not c.convolves)
+        return others_us / self.sum_of_measured_us
 
     def truth(self, positions: Sequence[int]) -> dict[int, tuple[float, float]]:
         return {i: self.measured[i] for i in positions}
@@ -61,10 +74,22 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))
     if not ordered:
         return Composition(confidence=confidence)
-    summed = [SummedNetwork(n.latency_us, n.sum_of_measured_us) for n in ordered]
-    base = replace(machine_composition(summed, 0.0), confidence=confidence, degrees=None)
+    ratio, spread = fit_unconvolved(ordered)
+    factors = [1 + (ratio - 1) * n.unconvolved_share for n in ordered]
+    summed = [
+        SummedNetwork(n.latency_us, n.sum_of_measured_us * factor)
+        for n, factor in zip(ordered, factors, strict=True)
+    ]
+    general = replace(
+        machine_composition(summed, 0.0),
+        confidence=confidence,
+        degrees=None,
+        unconvolved_ratio=ratio,
+        unconvolved_spread=spread,
+    )
     parts, scores = ({stage: list[float]() for stage in _STAGES} for _ in range(2))
     for network in ordered:
+        base = general.for_cells(network.cells)
         posterior = base.start(network.cells)
         for stage in _STAGES:
             posterior = measure_greedily(posterior, network, cells_at(stage, len(network.cells)))
@@ -89,7 +114,31 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
         if rank_of(len(ordered), level) <= len(ordered):
             level_of.setdefault(conformal_quantile(relative, level), level)
     levels = tuple((level, factor) for factor, level in level_of.items() if factor > 0)
-    return replace(base, quantiles=tuple(quantiles), levels=levels)
+    return replace(general, quantiles=tuple(quantiles), levels=levels)
+
+
+def fit_unconvolved(networks: Sequence[HeldOutNetwork]) -> tuple[float, float]:
+    """How much longer cells without a convolution take in a network than alone, and the spread.
+
+    The likeliest, where ln(network / sum of its cells) errs as Student's distribution: by a part
+    that all networks have, and one that grows with the share of such cells.
+    """
+    from scipy.optimize import minimize
+
+    shares = np.array([n.unconvolved_share for n in networks])
+    logs = np.array([math.log(n.latency_us / n.sum_of_measured_us) for n in networks])
+
+    def surprise(terms: NDArray[np.float64]) -> float:
+        level, log_ratio, log_own, log_spread = terms
+        variances = np.exp(2 * log_own) + (np.exp(log_spread) * shares) ** 2
+        errors = logs - level - np.log1p(np.expm1(log_ratio) * shares)
+        tails = (_DEGREES + 1) * np.log1p(errors**2 / (_DEGREES * variances))
+        prior = (log_ratio / _RATIO_SPREAD) ** 2 + (log_spread - math.log(_USUAL_SPREAD)) ** 2
+        return float(np.sum(np.log(variances) + tails) + prior) / 2
+
+    start = [float(np.median(logs)), 0.0, math.log(_OWN_SPREAD), math.log(_USUAL_SPREAD)]
+    _, log_ratio, _, log_spread = minimize(surprise, start, method="Nelder-Mead").x
+    return math.exp(log_ratio), math.exp(log_spread)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:

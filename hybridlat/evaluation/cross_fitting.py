@@ -161,6 +161,7 @@ def simulate_gate(
     network: HeldOutNetwork, composition: Composition, tolerance: float
 ) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
+    composition = composition.for_cells(network.cells)
     posterior = composition.start(network.cells)
     while step := gate.next_step(posterior, composition, tolerance):
         posterior = posterior.observe(network.truth(step.positions))
@@ -181,7 +182,8 @@ def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
     """The prediction of a network in the state of a posterior; no latency while a cell has none."""
-    interval = composition.interval(posterior) if posterior.complete else None
+    own = composition.for_cells(network.cells)
+    interval = own.interval(posterior) if posterior.complete else None
     return Prediction(
         name=network.name,
         true_us=network.latency_us,

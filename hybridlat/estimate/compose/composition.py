@@ -18,11 +18,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.posterior import DEGREES, SHARED, Block, CellPrior, ErrorPosterior
+from hybridlat.estimate.compose.posterior import (
+    DEGREES,
+    SHARED,
+    Block,
+    CellPrior,
+    ErrorPosterior,
+    unconvolved_share,
+)
 from hybridlat.model.conformal import USUAL, normal_quantile
 
-COMPOSITION_FORMAT = 3
-_READ = (2, COMPOSITION_FORMAT)  # of 2, constants of a correlation no longer count
+COMPOSITION_FORMAT = 4
+_READ = (2, 3, COMPOSITION_FORMAT)  # of 2, constants of a correlation no longer count
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which the reach of intervals is calibrated on held-out networks."""
 _CELL_DEGREES = 4.0  # of errors of cells that are no network's, at least
@@ -59,6 +66,9 @@ class Composition:
     far intervals reach at one confidence against another. ``wander_share`` is the standard error of
     the machine's pace, which no measuring lessens, ``shown_ratio`` what is shown (a median at the
     usual pace) in units of what is composed (a low quantile at that of records).
+
+    Cells without a convolution take ``unconvolved_ratio`` times as long in their network as alone,
+    and networks of such cells alone err by ``unconvolved_spread`` besides.
     """
 
     overhead_us: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
@@ -72,6 +82,22 @@ class Composition:
     wander_share: _Spread = 0.0
     shown_ratio: _Factor = 1.0
     degrees: Annotated[float, msgspec.Meta(ge=1, le=1e6)] | None = None
+    unconvolved_ratio: _Factor = 1.0
+    unconvolved_spread: _Spread = 0.0
+
+    def for_cells(self, priors: Sequence[CellPrior]) -> Composition:
+        """The composition of the network that these cells make."""
+        return self.of_network(unconvolved_share(priors))
+
+    def of_network(self, unconvolved: float) -> Composition:
+        """The composition of a network with this share of its time outside convolutions."""
+        return replace(
+            self,
+            scale=self.scale * (1 + (self.unconvolved_ratio - 1) * unconvolved),
+            residual_share=math.hypot(self.residual_share, self.unconvolved_spread * unconvolved),
+            unconvolved_ratio=1.0,
+            unconvolved_spread=0.0,
+        )
 
     def latency_us(self, sum_of_cells_us: float) -> float:
         return self.overhead_us + self.scale * sum_of_cells_us
@@ -168,9 +194,10 @@ class Composition:
         if body.get("format") not in _READ:
             raise ValueError(
                 f"composition format {body.get('format')!r} is none that this version reads "
-                f"({' and '.join(map(str, _READ))})"
+                f"({', '.join(map(str, _READ))})"
             )
-        body = {"degrees": None, "shared_share": SHARED, **body}  # which older files lack
+        older = {"degrees": None, "shared_share": SHARED}
+        body = {**older, "unconvolved_ratio": 1.0, "unconvolved_spread": 0.0, **body}
         if missing := [one.name for one in fields(cls) if one.name not in body]:
             raise ValueError(f"it lacks {', '.join(missing)}")
         composition = msgspec.convert({one.name: body[one.name] for one in fields(cls)}, cls)

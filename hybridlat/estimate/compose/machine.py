@@ -53,7 +53,7 @@ _MOST_MEDIAN_RATIO = 1.03  # quiet machines show 1.00 to 1.03; what lies above i
 
 @dataclass(frozen=True, slots=True)
 class SummedNetwork:
-    """A network measured whole with all of its cells."""
+    """A network measured whole with all of its cells, each as long as it takes in a network."""
 
     latency_us: float
     sum_us: float
@@ -69,7 +69,7 @@ def machine_composition(
     scatter's beside the lender's, with two degrees of freedom (the conjugate analysis of a normal
     variance). Networks far from the others count less in the constant (Huber's weights).
     """
-    confidence = lent.confidence if lent is not None else 0.9
+    known = lent if lent is not None else Composition()
     prior = math.hypot(lent.residual_share, _PART_SHARE) if lent is not None else _LONE_SHARE
     own_us = [max(n.latency_us - dispatch_overhead_us, 0.5 * n.latency_us) for n in networks]
     ratios = np.array([math.log(us / n.sum_us) for us, n in zip(own_us, networks, strict=True)])
@@ -94,10 +94,12 @@ def machine_composition(
     return Composition(
         overhead_us=dispatch_overhead_us,
         scale=math.exp(constant),
-        confidence=confidence,
+        confidence=known.confidence,
         residual_share=math.hypot(scatter, unsure),
         networks=len(networks),
         degrees=degrees,
+        unconvolved_ratio=known.unconvolved_ratio,
+        unconvolved_spread=known.unconvolved_spread,
     )
 
 

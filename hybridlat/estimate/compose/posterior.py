@@ -48,7 +48,8 @@ class CellPrior:
 
     ``latency_us`` is of one use, if known, ``spread_share`` the standard error of its logarithm,
     ``cost_s`` the device time of measuring it. ``kinds`` are shares of its time by kind of
-    operator; ``reason`` says what a prediction rests on.
+    operator; ``reason`` says what a prediction rests on. ``convolves`` is False where no operator
+    of the cell is a convolution.
     """
 
     signature: str
@@ -60,6 +61,19 @@ class CellPrior:
     cost_s: float = 1.0
     kinds: tuple[tuple[str, float], ...] = ()
     reason: str = ""
+    convolves: bool = True
+
+
+def convolves(text: str) -> bool:
+    """Whether a cell of this signature text has a convolution."""
+    return "Conv" in text
+
+
+def unconvolved_share(priors: Sequence[CellPrior]) -> float:
+    """Part of a network's time, 0..1, in cells without a convolution, by the latencies known."""
+    uses_us = [(one.count * (one.latency_us or 0.0), one.convolves) for one in priors]
+    total_us = math.fsum(us for us, _ in uses_us)
+    return math.fsum(us for us, convolves in uses_us if not convolves) / (total_us or 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import PaceDrift
+from hybridlat.estimate.compose.posterior import convolves
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.target_data import TargetData, per_state
 from hybridlat.schema.files import all_readable
@@ -80,14 +81,22 @@ def is_calibrating(data: TargetData) -> bool:
     return composition_of(data).networks < machine.CALIBRATING
 
 
-def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
-    """Networks in the store that were measured whole and with every cell, 200 at most."""
+def summed_networks(
+    data: TargetData, unconvolved_ratio: float = 1.0
+) -> list[machine.SummedNetwork]:
+    """Networks in the store that were measured whole and with every cell, 200 at most.
+
+    Cells without a convolution count ``unconvolved_ratio`` times.
+    """
     breakdowns = {b.signature: b for b in data.store.breakdowns(data.target)}
     measured = data.store.latencies(data.target, breakdowns, "network")
     signatures = [h for h in sorted(measured) if measured[h].latency_us is not None]
     chosen = [breakdowns[signature] for signature in signatures[:_MOST_NETWORKS]]
     cells = data.known({h for breakdown in chosen for h, _ in breakdown.cells})
     each_us = {h: us for h, stats in cells.items() if (us := stats.latency_us) is not None}
+    if unconvolved_ratio != 1:
+        texts = data.store.signature_texts(each_us)
+        each_us |= {h: each_us[h] * unconvolved_ratio for h in texts if not convolves(texts[h])}
     networks = []
     for breakdown in chosen:
         whole = data.recorded(breakdown.signature)
@@ -115,7 +124,8 @@ def _machine_composition(data: TargetData) -> Composition:
 
     def fitted() -> Composition:
         overhead_us = data.dispatch_overhead_us
-        networks = machine.undisturbed(summed_networks(data), overhead_us)
+        ratio = lent.unconvolved_ratio if lent is not None else 1.0
+        networks = machine.undisturbed(summed_networks(data, ratio), overhead_us)
         return machine.machine_composition(networks, overhead_us, lent)
 
     besides = None if lent is None else lent.to_json()

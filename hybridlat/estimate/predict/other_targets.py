@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
+from hybridlat.estimate.compose.posterior import convolves
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.models import models_with_targets
@@ -125,8 +126,9 @@ class OtherTarget(source.CellSource):
             guesses = zip(rest, nearest.predict(cells, rest), strict=True)
             there |= {cells.signatures[i]: replace(g, trusted=False) for i, g in guesses if g}
         answers = {i: there[h] for i, h in enumerate(texts) if h in there}
-        composition, composed = composition_of(self.there), composition_of(self.here)
-        posterior = composition.start(source.priors_of(cells, answers))
+        priors = source.priors_of(cells, answers)
+        composition = composition_of(self.there).for_cells(priors)
+        posterior, composed = composition.start(priors), composition_of(self.here)
         whole = self._whole(cells) if posterior.complete else None
         if whole is not None:
             posterior = composition.after_whole(posterior, whole.latency_us, whole.noise_share)
@@ -221,10 +223,13 @@ def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
         cells = zip(network.cells, network.counts, strict=True)
         uses_us = [count * each_us[h] for h, count in cells]
         sum_us, shares = math.fsum(uses_us), defaultdict[str, float](float)
-        for text, us in zip(network.texts, uses_us, strict=True):
+        of_cells = list(zip(network.texts, uses_us, strict=True))
+        unconvolved_us = math.fsum(us for text, us in of_cells if not convolves(text))
+        own = composition.of_network(unconvolved_us / sum_us)
+        for text, us in of_cells:
             for kind, share in source.kinds_of(text):
                 shares[kind] += share * us / sum_us
-        ratio = network.latency_us / composition.latency_us(sum_us)
+        ratio = network.latency_us / own.latency_us(sum_us)
         pairs.append(Pair(tuple(sorted(shares.items())), math.log(ratio), noise))
     return pairs
 

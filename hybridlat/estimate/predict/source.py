@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
-from hybridlat.estimate.compose.posterior import CellPrior
+from hybridlat.estimate.compose.posterior import CellPrior, convolves
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
 from hybridlat.model.conformal import USUAL, normal_quantile
@@ -238,6 +238,7 @@ def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> Cel
         spread_share=latency.spread_share,
         trusted=latency.trusted and us is not None,
         source=source,
+        convolves=convolves(text),
     )
     if us is None or source == "measured":
         return stated
