@@ -7,9 +7,8 @@ convolution takes that if it is quicker; in whole numbers before convolutions be
 and Splits are no kernels, but some parts are copied: see :mod:`.conditions`.
 
 From version 10 on TensorRT gives what it can to a compiler, Myelin, whose kernels stand here as
-TensorRT-RTX's compiler makes them: convolutions and products are ready-made, with a small epilogue.
-Everything else that hangs together (element-wise operators, copies, reductions) becomes one
-generated kernel. These rules hold in regions: what Myelin takes.
+TensorRT-RTX's compiler makes them: convolutions and products are ready-made, with a small epilogue;
+all else that hangs together becomes a generated one. These rules hold in regions: what it takes.
 """
 
 from __future__ import annotations
@@ -232,9 +231,7 @@ def lower(network: Network, target: Target) -> Lowered:
         written = written.then((each("Concat", _parts),))
         region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
-    whole = "int8" if target.precision == "int8" else "float16"
-    typed = in_precision(plain, whole if _is_half(target) else "float32")
-    groups = apply(typed, RULES, version, region=region)
+    groups = apply(in_precision(plain, _dtype(target)), RULES, version, region=region)
     warnings += (*_unknown(network, plain), *([_FOREIGN] if is_foreign else ()))
     by = f"rules {_as_tensorrt(target).runtime}"
     return traced(lowered_of(plain, groups, by, warnings), plain, written.origins, network)
@@ -242,19 +239,18 @@ def lower(network: Network, target: Target) -> Lowered:
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    version, kernels = _version(target), "single"
-    if _is_half(target):
-        kernels = "int8" if target.precision == "int8" else "half"
-    return f"rules/tensorrt/{in_force(RULES, version)}/{_compiles(version)}/{kernels}"
+    version = _version(target)
+    return f"rules/tensorrt/{in_force(RULES, version)}/{_compiles(version)}/{_dtype(target)}"
 
 
-def _is_half(target: Target) -> bool:
-    """Whether convolutions have the epilogues of half precision: from Turing on."""
+def _dtype(target: Target) -> str:
+    """The type by which it fuses: half precision has epilogues of its own from Turing on."""
     if target.precision not in _HALF or target.engine == "paddle-tensorrt":  # with plug-ins
-        return False
+        return "float32"
     with suppress(TargetError):
-        return device_sheets.of_target(target).architecture not in _BEFORE_TURING
-    return True
+        if device_sheets.of_target(target).architecture in _BEFORE_TURING:
+            return "float32"
+    return "int8" if target.precision == "int8" else "float16"
 
 
 def _version(target: Target) -> str:
