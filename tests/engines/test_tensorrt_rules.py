@@ -43,6 +43,7 @@ ONE, APART = ["Conv+Sigmoid+Mul"], ["Conv", "Sigmoid+Mul"]
 MISH = f"a = {POINT}(x, point) s = Softplus(a) t = Tanh(s) y = Mul(a, t)"
 CHAIN = "a = Neg(x) c = Abs(a) d = Add(c, x) e = Relu(c) y = Mul(d, e)"
 NORM = f"a = {CONV}(x, w) c = BatchNormalization(a, v, v, v, v) s = Add(c, x) y = Relu(s)"
+TURN = "t = Transpose<perm=[0,1,3,2]>(x)"
 SCALED = f"a = {CONV}(x, w) c = Mul(a, {{0}}) s = Add(c, x) y = Relu(s)"
 POOLED = f"a = {CONV}(x, stem) c = Relu(a) y = {POOL}(c)"
 HEAD = (
@@ -139,6 +140,13 @@ FUSED = {
         ("8.6/fp16", MAPS, f"a = {POINT}(x, point) d = Dropout(a) y = Identity(d)", ["Conv"]),
         ("8.6/fp16", MAPS, PADDED, ["Conv+Relu", "Conv"]),
         ("8.6/fp16", MAPS, f"a = AveragePool<kernel_shape=[1,1]>(x) y = {CONV}(a, w)", ["Conv"]),
+    ],
+    "a product reads its operands with the last axes exchanged": [
+        ("8.2/fp32", MAPS, ATTENTION, ["Conv", "Split", "Mul", "MatMul", "Softmax", "MatMul"]),
+        ("8.6/fp16", MAPS, f"{TURN} y = MatMul(t, x)", ["MatMul"]),
+        ("8.6/fp16", MAPS, f"{TURN} m = MatMul(t, x) y = Mul(m, t)",
+         ["Transpose", "MatMul", "Mul"]),
+        ("8.6/fp16", MAPS, f"{TURN} y = Softmax(t)", ["Transpose", "Softmax"]),
     ],
     "from 10 on Myelin compiles what computes on other than maps": [
         ("10.7/fp16", MAPS,

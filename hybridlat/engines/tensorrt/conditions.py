@@ -81,6 +81,14 @@ def layout_unchanged(producer: Group, consumer: Group) -> bool:
     return not (flattens or consumer.gives_out)
 
 
+def is_for_products(producer: Group, consumer: Group) -> bool:
+    """The consumer exchanges the last two axes of what products alone read."""
+    rank, turned = len(consumer.output.shape), consumer.first.sizes("perm")
+    exchanged = (*range(rank)[:-2], rank - 1, rank - 2)
+    is_read = {group.kind for group in consumer.consumers} == {"MatMul"} and not consumer.gives_out
+    return is_read and (turned or (*range(rank)[::-1],)) == exchanged
+
+
 # ---- convolutions ----
 
 

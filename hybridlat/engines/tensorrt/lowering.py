@@ -117,6 +117,7 @@ RULES: tuple[Rule, ...] = (
     Fuse(GENERATED, f"Norm {NORM}", "one generated kernel", makes="Generated", in_region=True),
     Fuse(GENERATED, MEAN, "the reduction takes what it reads", all_of(trt.is_global, trt.odd_maps), "Reduction", in_region=True),
     Eliminate(VIEW, "another shape of the same bytes", trt.layout_unchanged),
+    Eliminate("Transpose", "a product reads its operands either way", trt.is_for_products, before="10"),
     Fuse(GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", in_region=True),
 
     # What is left of element-wise operators, Splits and Concats.
