@@ -44,6 +44,10 @@ MISH = f"a = {POINT}(x, point) s = Softplus(a) t = Tanh(s) y = Mul(a, t)"
 CHAIN = "a = Neg(x) c = Abs(a) d = Add(c, x) e = Relu(c) y = Mul(d, e)"
 NORM = f"a = {CONV}(x, w) c = BatchNormalization(a, v, v, v, v) s = Add(c, x) y = Relu(s)"
 TURN = "t = Transpose<perm=[0,1,3,2]>(x)"
+GATES = [
+    ("a = GlobalAveragePool(x) b = Neg(a) c = Sigmoid(b)", ["Neg+Sigmoid+Mul"]),
+    ("a = GlobalAveragePool(x) c = Sigmoid(a) k = Neg(c)", ["Sigmoid", "Mul", "Neg"]),
+]
 SCALED = f"a = {CONV}(x, w) c = Mul(a, {{0}}) s = Add(c, x) y = Relu(s)"
 POOLED = f"a = {CONV}(x, stem) c = Relu(a) y = {POOL}(c)"
 HEAD = (
@@ -113,8 +117,10 @@ FUSED = {
     ],
     "a chain of element-wise operators is one kernel": [
         *((f"{version}/fp32", SMALL, CHAIN, ["Neg+Abs", "Add+Relu+Mul"]) for version in VERSIONS),
-        ("10.7/fp16", SMALL, "a = GlobalAveragePool(x) c = Sigmoid(a) y = Mul(x, c)",
-         ["GlobalAveragePool", "Sigmoid", "Mul"]),
+        *((version, SMALL, "a = GlobalAveragePool(x) c = Sigmoid(a) y = Mul(x, c)",
+           ["GlobalAveragePool", "Sigmoid", "Mul"]) for version in ("8.5/fp32", "10.7/fp16")),
+        *(("8.6/fp32", SMALL, f"{body} y = Mul(x, c)", ["GlobalAveragePool", *chain])
+          for body, chain in GATES),
     ],
     "a normalisation behind a convolution costs nothing": [
         (f"{version}/fp32", SMALL, NORM, ["Conv+BatchNormalization+Add+Relu"])

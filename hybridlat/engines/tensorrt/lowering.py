@@ -61,7 +61,8 @@ _takes_chain = all_of(
     any_of(trt.is_int8, unless(any_of(trt.reads_pixels, trt.has_a_twin))),
 )
 _takes_both = all_of(trt.is_half, unless(trt.is_int8), trt.large_maps)
-_adds = all_of(when.only_reader, trt.same_shape, unless(when.holds("Relu", "Clip", "Add", "Sum")))
+_chains = all_of(when.only_reader, trt.same_shape)
+_adds = all_of(_chains, unless(when.holds("Relu", "Clip", "Add", "Sum")))
 _adds_up = all_of(trt.is_half, when.only_reader, when.holds("Add", "Sum"))
 
 
@@ -121,7 +122,9 @@ RULES: tuple[Rule, ...] = (
     Fuse(GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", in_region=True),
 
     # What is left of element-wise operators, Splits and Concats.
-    Fuse(POINTWISE, POINTWISE, "a chain is one kernel", all_of(when.only_reader, trt.same_shape), "Elementwise", match_policy="every"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel", _chains, "Elementwise", match_policy="every", before="8.6"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel, and may broadcast", when.only_reader, "Elementwise", match_policy="every", since="8.6", before="10"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel", _chains, "Elementwise", match_policy="every", since="10"),
     Fuse("Conv", "Conv", "convolutions of one tensor with the same windows", trt.is_a_twin, match_policy="beside"),
     Eliminate("Split Slice", "read where they lie", trt.is_read_in_place),
     Eliminate("Concat", "written in place", trt.is_in_place),
