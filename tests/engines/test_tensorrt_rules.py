@@ -196,13 +196,17 @@ def test_engines_fuse_by_version_precision_and_size(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "main"),
-    [("8.2/fp16", 0), ("8.4/fp32", 0), ("8.4/int8", 1), ("8.6/fp16", 1), ("10.3/fp16", 0)],
+    ("target", "last", "main"),
+    [
+        *(("8.0/fp16", f"{CONV}(c, w2)", 0), ("8.2/fp16", f"{CONV}(c, w2)", 1)),
+        *(("8.2/fp32", f"{CONV}(c, w2)", 1), ("8.2/fp32", f"{POINT}(c, point)", 0)),
+        *(("8.4/fp32", f"{CONV}(c, w2)", 0), ("8.4/int8", f"{CONV}(c, w2)", 1)),
+        *(("8.6/fp16", f"{CONV}(c, w2)", 1), ("10.3/fp16", f"{CONV}(c, w2)", 0)),
+    ],
 )
-def test_the_branch_that_adds(target: str, main: bool) -> None:
+def test_the_branch_that_adds(target: str, last: str, main: bool) -> None:
     net = network(
-        f"a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) e = {POINT}(x, point) s = Add(d, e) "
-        "y = Relu(s)"
+        f"a = {CONV}(x, w) c = Relu(a) d = {last} e = {POINT}(x, point) s = Add(d, e) y = Relu(s)"
     )
     lowered = lower(net, Target.parse(f"t4/tensorrt-{target}"))
     added = next(held for held in lowered.origins if len(held) == 3)

@@ -135,6 +135,12 @@ def makes_few_channels(producer: Group, consumer: Group) -> bool:
     return is_int8(producer, consumer) and producer.output.shape[1] < _INT8_VECTOR
 
 
+def has_larger_windows(producer: Group, consumer: Group) -> bool:
+    """The producer's windows are larger than those of what else the consuming sum reads."""
+    others = [math.prod(_weight(g)[2:]) for g in consumer.producers if g is not producer]
+    return math.prod(_weight(producer)[2:]) > max(others, default=math.inf)
+
+
 def is_added_first(producer: Group, consumer: Group) -> bool:
     """The consuming sum names the producer's result before the others."""
     return consumer.producers[:1] == [producer]

@@ -94,6 +94,7 @@ RULES: tuple[Rule, ...] = (
     Fuse(CONV, "Mul", "epilogue, unless a generated kernel follows anyway", all_of(when.by_constant, any_of(trt.is_fully_connected, unless(trt.before_generated))), in_region=True),
     Fuse(CONV, "Add Sum", "residual: the branch that the sum names first adds, in whole numbers", all_of(trt.is_int8, _adds, trt.is_added_first), since="8.4", before="8.5"),
     Fuse(CONV, "Add Sum", "residual: the branch that the sum names first adds", all_of(_adds, trt.is_added_first), since="8.5", before="9"),
+    Fuse(CONV, "Add Sum", "residual: the branch of larger windows adds", all_of(_adds, trt.has_larger_windows), since="8.2", before="8.4"),
     Fuse(CONV, "Add Sum", "residual: the last branch adds; none with an activation", _adds),
     Fuse(CONV, f"{ACTIVATION} LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     Fuse(CONV, "SiLU Swish", "epilogue", _adds_up, since="10"),
