@@ -84,10 +84,9 @@ def _claims(runtime_model: Any) -> list[tuple[int, ...]]:
     claims = []
     for layer in runtime_model.get_ordered_ops():
         about = layer.get_rt_info()
-        kind = _text(about, "layerType")
         names = _text(about, "originalLayersNames").split(",")
         matches = [match for name in names if (match := _ORIGIN.fullmatch(name))]
-        if kind not in _NOT_KERNELS and matches:
+        if matches and _text(about, "layerType") not in _NOT_KERNELS:
             claims.append(tuple(dict.fromkeys(int(match[1]) for match in matches)))
     return claims
 

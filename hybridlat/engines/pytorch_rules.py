@@ -96,28 +96,6 @@ CALLS: tuple[Pass, ...] = (
 )
 """How a file's operators become those that a module calls, in this order."""
 
-
-# fmt: off
-COMPOSITES: tuple[Rule, ...] = (
-    Eliminate("Identity Dropout", "do nothing at inference"),
-    Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
-    Fuse("Sqrt", "Reciprocal", "aten::rsqrt", when.only_reader),
-    Fuse("Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
-    Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
-    Fuse("InstanceNormalization", "Mul", "aten::group_norm", when.behind_norm),
-    Fuse("InstanceNormalization", "Add", "aten::group_norm", when.behind_norm),
-    Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
-    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(lambda scale, _: when.by_scalar(scale, scale), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
-    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.in_attention), "Scores", since="2.0"),
-    Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Scores", since="2.0"),
-    Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Attention", since="2.0"),
-    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0"),
-)
-# fmt: on
-
-
-# ---- what inductor fuses ----
-
 LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores LSTM GRU RNN Einsum"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
@@ -132,6 +110,20 @@ _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 
 # fmt: off
+COMPOSITES: tuple[Rule, ...] = (
+    Eliminate("Identity Dropout", "do nothing at inference"),
+    Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
+    Fuse("Sqrt", "Reciprocal", "aten::rsqrt", when.only_reader),
+    Fuse("Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
+    Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
+    Fuse("InstanceNormalization", "Mul Add", "aten::group_norm", when.behind_norm),
+    Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
+    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(lambda scale, _: when.by_scalar(scale, scale), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
+    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.in_attention), "Scores", since="2.0"),
+    Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Scores", since="2.0"),
+    Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Attention", since="2.0"),
+    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0"),
+)
 INDUCTOR: tuple[Rule, ...] = (
     Fuse(_GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(when.same_elements, when.only_reader), "Generated", match_policy="every"),
     Fuse(WINDOW, _GENERATED, "one loop", all_of(when.only_reader, when.same_elements), "Window"),

@@ -43,6 +43,11 @@ ONE, APART = ["Conv+Sigmoid+Mul"], ["Conv", "Sigmoid+Mul"]
 MISH = f"a = {POINT}(x, point) s = Softplus(a) t = Tanh(s) y = Mul(a, t)"
 CHAIN = "a = Neg(x) c = Abs(a) d = Add(c, x) e = Relu(c) y = Mul(d, e)"
 NORM = f"a = {CONV}(x, w) c = BatchNormalization(a, v, v, v, v) s = Add(c, x) y = Relu(s)"
+TURN = "t = Transpose<perm=[0,1,3,2]>(x)"
+GATES = [
+    ("a = GlobalAveragePool(x) b = Neg(a) c = Sigmoid(b)", ["Neg+Sigmoid+Mul"]),
+    ("a = GlobalAveragePool(x) c = Sigmoid(a) k = Neg(c)", ["Sigmoid", "Mul", "Neg"]),
+]
 SCALED = f"a = {CONV}(x, w) c = Mul(a, {{0}}) s = Add(c, x) y = Relu(s)"
 POOLED = f"a = {CONV}(x, stem) c = Relu(a) y = {POOL}(c)"
 HEAD = (
@@ -112,8 +117,10 @@ FUSED = {
     ],
     "a chain of element-wise operators is one kernel": [
         *((f"{version}/fp32", SMALL, CHAIN, ["Neg+Abs", "Add+Relu+Mul"]) for version in VERSIONS),
-        ("10.7/fp16", SMALL, "a = GlobalAveragePool(x) c = Sigmoid(a) y = Mul(x, c)",
-         ["GlobalAveragePool", "Sigmoid", "Mul"]),
+        *((version, SMALL, "a = GlobalAveragePool(x) c = Sigmoid(a) y = Mul(x, c)",
+           ["GlobalAveragePool", "Sigmoid", "Mul"]) for version in ("8.5/fp32", "10.7/fp16")),
+        *(("8.6/fp32", SMALL, f"{body} y = Mul(x, c)", ["GlobalAveragePool", *chain])
+          for body, chain in GATES),
     ],
     "a normalisation behind a convolution costs nothing": [
         (f"{version}/fp32", SMALL, NORM, ["Conv+BatchNormalization+Add+Relu"])
@@ -139,6 +146,13 @@ FUSED = {
         ("8.6/fp16", MAPS, f"a = {POINT}(x, point) d = Dropout(a) y = Identity(d)", ["Conv"]),
         ("8.6/fp16", MAPS, PADDED, ["Conv+Relu", "Conv"]),
         ("8.6/fp16", MAPS, f"a = AveragePool<kernel_shape=[1,1]>(x) y = {CONV}(a, w)", ["Conv"]),
+    ],
+    "a product reads its operands with the last axes exchanged": [
+        ("8.2/fp32", MAPS, ATTENTION, ["Conv", "Split", "Mul", "MatMul", "Softmax", "MatMul"]),
+        ("8.6/fp16", MAPS, f"{TURN} y = MatMul(t, x)", ["MatMul"]),
+        ("8.6/fp16", MAPS, f"{TURN} m = MatMul(t, x) y = Mul(m, t)",
+         ["Transpose", "MatMul", "Mul"]),
+        ("8.6/fp16", MAPS, f"{TURN} y = Softmax(t)", ["Transpose", "Softmax"]),
     ],
     "from 10 on Myelin compiles what computes on other than maps": [
         ("10.7/fp16", MAPS,
@@ -182,13 +196,17 @@ def test_engines_fuse_by_version_precision_and_size(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "main"),
-    [("8.2/fp16", 0), ("8.4/fp32", 0), ("8.4/int8", 1), ("8.6/fp16", 1), ("10.3/fp16", 0)],
+    ("target", "last", "main"),
+    [
+        *(("8.0/fp16", f"{CONV}(c, w2)", 0), ("8.2/fp16", f"{CONV}(c, w2)", 1)),
+        *(("8.2/fp32", f"{CONV}(c, w2)", 1), ("8.2/fp32", f"{POINT}(c, point)", 0)),
+        *(("8.4/fp32", f"{CONV}(c, w2)", 0), ("8.4/int8", f"{CONV}(c, w2)", 1)),
+        *(("8.6/fp16", f"{CONV}(c, w2)", 1), ("10.3/fp16", f"{CONV}(c, w2)", 0)),
+    ],
 )
-def test_the_branch_that_adds(target: str, main: bool) -> None:
+def test_the_branch_that_adds(target: str, last: str, main: bool) -> None:
     net = network(
-        f"a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) e = {POINT}(x, point) s = Add(d, e) "
-        "y = Relu(s)"
+        f"a = {CONV}(x, w) c = Relu(a) d = {last} e = {POINT}(x, point) s = Add(d, e) y = Relu(s)"
     )
     lowered = lower(net, Target.parse(f"t4/tensorrt-{target}"))
     added = next(held for held in lowered.origins if len(held) == 3)

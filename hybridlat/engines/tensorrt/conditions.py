@@ -81,6 +81,14 @@ def layout_unchanged(producer: Group, consumer: Group) -> bool:
     return not (flattens or consumer.gives_out)
 
 
+def is_for_products(producer: Group, consumer: Group) -> bool:
+    """The consumer exchanges the last two axes of what products alone read."""
+    rank, turned = len(consumer.output.shape), consumer.first.sizes("perm")
+    exchanged = (*range(rank)[:-2], rank - 1, rank - 2)
+    is_read = {group.kind for group in consumer.consumers} == {"MatMul"} and not consumer.gives_out
+    return is_read and (turned or (*range(rank)[::-1],)) == exchanged
+
+
 # ---- convolutions ----
 
 
@@ -127,6 +135,12 @@ def makes_few_channels(producer: Group, consumer: Group) -> bool:
     return is_int8(producer, consumer) and producer.output.shape[1] < _INT8_VECTOR
 
 
+def has_larger_windows(producer: Group, consumer: Group) -> bool:
+    """The producer's windows are larger than those of what else the consuming sum reads."""
+    others = [math.prod(_weight(g)[2:]) for g in consumer.producers if g is not producer]
+    return math.prod(_weight(producer)[2:]) > max(others, default=math.inf)
+
+
 def is_added_first(producer: Group, consumer: Group) -> bool:
     """The consuming sum names the producer's result before the others."""
     return consumer.producers[:1] == [producer]
@@ -134,9 +148,8 @@ def is_added_first(producer: Group, consumer: Group) -> bool:
 
 def fixed_sums(network: Network, version: str) -> list[str]:
     """Sums of convolutions of a version in which the one that they name first adds."""
-    if not version_key("8.4") <= version_key(version) < version_key("9"):
-        return []
-    sums = [node for node in network.nodes if node.op in _SUMS]
+    is_named = version_key("8.4") <= version_key(version) < version_key("9")
+    sums = [node for node in network.nodes if is_named and node.op in _SUMS]
     return [n.outputs[0] for n in sums if all(network.maker(i, *_CONVS) for i in n.inputs)]
 
 
@@ -169,10 +182,9 @@ def is_in_place(producer: Group, consumer: Group) -> bool:
     if kind in _CONVS:
         is_plain = _SUMS.isdisjoint(held) and held.count("Conv") < 2
         return is_plain and not (is_int8(producer, consumer) and shape[1] % _INT8_VECTOR)
-    if kind == "Concat":
-        return True
+    is_map = len(shape) == 4 and not shape[1] % _HALF_VECTOR
     is_pointwise = all(kind_of(op) == KINDS["pointwise"] for op in held)
-    return kind in _POOLS or (is_pointwise and len(shape) == 4 and not shape[1] % _HALF_VECTOR)
+    return kind in ("Concat", *_POOLS) or (is_pointwise and is_map)
 
 
 def is_read_in_place(producer: Group, consumer: Group) -> bool:
@@ -189,10 +201,11 @@ def is_read_in_place(producer: Group, consumer: Group) -> bool:
 
 def writes_in_place(producer: Group, consumer: Group) -> bool:
     """The consuming Concat's parts come from kernels that can write at an offset."""
-    parts = consumer.first.inputs
+    parts, grouping, network = consumer.first.inputs, consumer.grouping, consumer.network
     if consumer.kind != "Concat" or len(parts) == 1:
         return False
-    if any(_is_part_of_another(part, consumer) for part in parts):
+    readers = {i for part in parts for i in network.consumers.get(part, ())} - grouping.removed
+    if any(network.nodes[i].op == "Concat" for i in readers.difference(consumer.positions)):
         return False
     return not any(maker.kind in _CAN_WRITE_ANYWHERE for maker in consumer.producers)
 
@@ -203,12 +216,6 @@ def writes_in_place(producer: Group, consumer: Group) -> bool:
 def _input_shape(group: Group) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     return group.network.types[group.data[0]].shape if group.data else (0, 0, 0)
-
-
-def _is_part_of_another(part: str, group: Group) -> bool:
-    grouping, nodes = group.grouping, group.network.nodes
-    readers = [i for i in group.network.consumers.get(part, ()) if i not in grouping.removed]
-    return any(nodes[i].op == "Concat" and grouping.group_of[i] is not group for i in readers)
 
 
 def _conv(group: Group) -> Node | None:

@@ -7,9 +7,8 @@ convolution takes that if it is quicker; in whole numbers before convolutions be
 and Splits are no kernels, but some parts are copied: see :mod:`.conditions`.
 
 From version 10 on TensorRT gives what it can to a compiler, Myelin, whose kernels stand here as
-TensorRT-RTX's compiler makes them: convolutions and products are ready-made, with a small epilogue.
-Everything else that hangs together (element-wise operators, copies, reductions) becomes one
-generated kernel. These rules hold in regions: what Myelin takes.
+TensorRT-RTX's compiler makes them: convolutions and products are ready-made, with a small epilogue;
+all else that hangs together becomes a generated one. These rules hold in regions: what it takes.
 """
 
 from __future__ import annotations
@@ -62,7 +61,8 @@ _takes_chain = all_of(
     any_of(trt.is_int8, unless(any_of(trt.reads_pixels, trt.has_a_twin))),
 )
 _takes_both = all_of(trt.is_half, unless(trt.is_int8), trt.large_maps)
-_adds = all_of(when.only_reader, trt.same_shape, unless(when.holds("Relu", "Clip", "Add", "Sum")))
+_chains = all_of(when.only_reader, trt.same_shape)
+_adds = all_of(_chains, unless(when.holds("Relu", "Clip", "Add", "Sum")))
 _adds_up = all_of(trt.is_half, when.only_reader, when.holds("Add", "Sum"))
 
 
@@ -94,6 +94,7 @@ RULES: tuple[Rule, ...] = (
     Fuse(CONV, "Mul", "epilogue, unless a generated kernel follows anyway", all_of(when.by_constant, any_of(trt.is_fully_connected, unless(trt.before_generated))), in_region=True),
     Fuse(CONV, "Add Sum", "residual: the branch that the sum names first adds, in whole numbers", all_of(trt.is_int8, _adds, trt.is_added_first), since="8.4", before="8.5"),
     Fuse(CONV, "Add Sum", "residual: the branch that the sum names first adds", all_of(_adds, trt.is_added_first), since="8.5", before="9"),
+    Fuse(CONV, "Add Sum", "residual: the branch of larger windows adds", all_of(_adds, trt.has_larger_windows), since="8.2", before="8.4"),
     Fuse(CONV, "Add Sum", "residual: the last branch adds; none with an activation", _adds),
     Fuse(CONV, f"{ACTIVATION} LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     Fuse(CONV, "SiLU Swish", "epilogue", _adds_up, since="10"),
@@ -118,10 +119,13 @@ RULES: tuple[Rule, ...] = (
     Fuse(GENERATED, f"Norm {NORM}", "one generated kernel", makes="Generated", in_region=True),
     Fuse(GENERATED, MEAN, "the reduction takes what it reads", all_of(trt.is_global, trt.odd_maps), "Reduction", in_region=True),
     Eliminate(VIEW, "another shape of the same bytes", trt.layout_unchanged),
+    Eliminate("Transpose", "a product reads its operands either way", trt.is_for_products, before="10"),
     Fuse(GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", in_region=True),
 
     # What is left of element-wise operators, Splits and Concats.
-    Fuse(POINTWISE, POINTWISE, "a chain is one kernel", all_of(when.only_reader, trt.same_shape), "Elementwise", match_policy="every"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel", _chains, "Elementwise", match_policy="every", before="8.6"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel, and may broadcast", when.only_reader, "Elementwise", match_policy="every", since="8.6", before="10"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel", _chains, "Elementwise", match_policy="every", since="10"),
     Fuse("Conv", "Conv", "convolutions of one tensor with the same windows", trt.is_a_twin, match_policy="beside"),
     Eliminate("Split Slice", "read where they lie", trt.is_read_in_place),
     Eliminate("Concat", "written in place", trt.is_in_place),
@@ -232,9 +236,7 @@ def lower(network: Network, target: Target) -> Lowered:
         written = written.then((each("Concat", _parts),))
         region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
-    whole = "int8" if target.precision == "int8" else "float16"
-    typed = in_precision(plain, whole if _is_half(target) else "float32")
-    groups = apply(typed, RULES, version, region=region)
+    groups = apply(in_precision(plain, _dtype(target)), RULES, version, region=region)
     warnings += (*_unknown(network, plain), *([_FOREIGN] if is_foreign else ()))
     by = f"rules {_as_tensorrt(target).runtime}"
     return traced(lowered_of(plain, groups, by, warnings), plain, written.origins, network)
@@ -242,19 +244,18 @@ def lower(network: Network, target: Target) -> Lowered:
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    version, kernels = _version(target), "single"
-    if _is_half(target):
-        kernels = "int8" if target.precision == "int8" else "half"
-    return f"rules/tensorrt/{in_force(RULES, version)}/{_compiles(version)}/{kernels}"
+    version = _version(target)
+    return f"rules/tensorrt/{in_force(RULES, version)}/{_compiles(version)}/{_dtype(target)}"
 
 
-def _is_half(target: Target) -> bool:
-    """Whether convolutions have the epilogues of half precision: from Turing on."""
+def _dtype(target: Target) -> str:
+    """The type by which it fuses: half precision has epilogues of its own from Turing on."""
     if target.precision not in _HALF or target.engine == "paddle-tensorrt":  # with plug-ins
-        return False
+        return "float32"
     with suppress(TargetError):
-        return device_sheets.of_target(target).architecture not in _BEFORE_TURING
-    return True
+        if device_sheets.of_target(target).architecture in _BEFORE_TURING:
+            return "float32"
+    return "int8" if target.precision == "int8" else "float16"
 
 
 def _version(target: Target) -> str:
