@@ -220,9 +220,9 @@ def check_outputs(ctx: click.Context) -> None:
     for file, uses in files.items():
         if uses > 1 and (Path(file).is_file() or not Path(file).exists()):
             raise click.UsageError(f"two outputs cannot be one file, {file}.", ctx)
-        if Path(file).is_file() and (file in read or _is_database(file)):
+        if file in read or _is_database(file):  # a store may not be there yet
             fix = "write a page or table beside it"
-            raise click.UsageError(f"{file} would be lost, a network or a store: {fix}.", ctx)
+            raise click.UsageError(f"{file} is the place of a network or a store: {fix}.", ctx)
 
 
 def _paths(value: object) -> Iterator[str]:

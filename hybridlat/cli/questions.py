@@ -84,7 +84,8 @@ def explain(run: Run) -> int:
 
     Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
     """
-    sizes, layers = run.among("batch shapes"), run.layers and read_layers(run.layers)
+    sizes = run.among("batch shapes")
+    layers = None if run.layers is None else read_layers(run.layers)
     with run.opened(run.target, measure="never") as (predictor, progress):
         progress.at(f"explaining {run.network}", run.on_message)
         predictor.give(run.latencies, **sizes)

@@ -205,6 +205,8 @@ def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(na
         (["predict", "n.onnx", "--shape", "a:1", "--shape", "a:2"], "two shapes"),
         (["predict", "n.onnx", "--html", "n.onnx"], "'n.onnx' is the name of a network"),
         (["predict", "n.onnx", "--csv", "n.x", "--html", "./n.x"], "two outputs cannot be one"),
+        (["predict", "n.onnx", "--csv", "new.db", "--store", "new.db"], "is the place of a"),
+        (["explain", "resnet18", "--measured", "1ms", "--layers", ""], "holds no layers"),
         (["predict", "n.onnx", "--csv", "-", "--json"], "only one can be printed"),
         (["predict", "n.onnx", "--jobs", "0"], "a whole number from 1 up"),
         (["predict", "missing.onnx"], "missing.onnx does not exist"),
