@@ -295,6 +295,7 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
     for text, said in (
         (log + log, "2 runs"),
         ("nothing", "no median of GPU Compute Time"),
+        (log.replace("NVIDIA L4", "Orin"), "several boards have this name .*orin-nano"),
         (vgpu, "run.log is of grid-t4-16q, which has no data sheet"),
     ):
         Path("run.log").write_text(text)
