@@ -207,6 +207,17 @@ def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(na
         (["predict", "n.onnx", "--csv", "n.x", "--html", "./n.x"], "two outputs cannot be one"),
         (["predict", "n.onnx", "--csv", "new.db", "--store", "new.db"], "is the place of a"),
         (["explain", "resnet18", "--measured", "1ms", "--layers", ""], "holds no layers"),
+        (
+            [
+                "explain",
+                "resnet18",
+                "--measured",
+                "1ms",
+                "--target",
+                "epyc-26-2/onnxruntime-1.31/fp32/7t",
+            ],
+            "no latency of resnet18 on epyc-26-2/onnxruntime-1.31/fp32/7t is known",
+        ),
         (["predict", "n.onnx", "--csv", "-", "--json"], "only one can be printed"),
         (["predict", "n.onnx", "--jobs", "0"], "a whole number from 1 up"),
         (["predict", "missing.onnx"], "missing.onnx does not exist"),
