@@ -164,5 +164,6 @@ def test_a_plan_is_not_written_for_a_table_s_name_or_over_a_file(net: Path, tmp_
     words = ("plan", str(net), "--target", TARGET, "-o")
     assert "no part of a plan: give a new folder" in call(*words, str(net.parent), code=2).err
     assert sorted(path.name for path in net.parent.iterdir()) == others
-    (tmp_path / "new" / "models").mkdir(parents=True)  # of one that was cut off
-    call(*words, str(tmp_path / "new"))
+    (tmp_path / "new plan" / "models").mkdir(parents=True)  # of one that was cut off
+    lines = call(*words, str(tmp_path / "new plan")).out.splitlines()
+    assert shlex.split(lines[1])[3:5] == ["sh", f"{tmp_path}/new plan/run.sh"]

@@ -222,6 +222,7 @@ def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(na
         (["predict", "n.onnx", "--jobs", "0"], "a whole number from 1 up"),
         (["predict", "missing.onnx"], "missing.onnx does not exist"),
         (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
+        (["predict", "no.onnx", "none.onnx"], "2 of 2 predictions failed\n"),
         (["compare", "n.onnx"], "two networks"),
         (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
         (["import", "data/nets"], "no pack, no table (.csv,"),
