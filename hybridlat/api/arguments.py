@@ -204,9 +204,9 @@ class Item:
         if not torch_export.is_module(source):
             if self.example is not None:
                 raise InputError(
-                    f"{self.example!r:.60} is no input to export for: one goes with a "
-                    "torch.nn.Module; an ONNX model's sizes are given by batch=8 or shapes={...}, "
-                    "and a target is given to Predictor"
+                    f"input={self.example!r:.40} goes with a torch.nn.Module, and a "
+                    f"{type(source).__name__} is none: an ONNX model's sizes are given by batch=8 "
+                    "or shapes={...}, and a target is given to Predictor"
                 )
             return Opened(onnx_io.load(source, name, recall), query.batch, query.shapes)
         called = type(source).__name__

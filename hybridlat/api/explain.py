@@ -168,7 +168,10 @@ def _weighed(cases: Sequence[_Case], run: Run, z: float) -> list[Suspect]:
 def _case(kind: str, text: str, estimate: Estimate) -> _Case:
     low_us, high_us = estimate.low_us or 0.0, estimate.finite_high_us or 0.0
     if not estimate.latency_us or not 0 < low_us <= high_us:
-        raise InputError(f"{estimate.network} cannot be compared with: {why_untrusted(estimate)}")
+        raise InputError(
+            f"no latency of {estimate.network} on {estimate.target} is known to compare with "
+            f"({why_untrusted(estimate)}): measure it first, by `hybridlat measure`"
+        )
     spread = math.log(high_us / low_us) / 2 / normal_quantile(estimate.confidence)
     return _Case(kind, text, estimate.latency_us, math.hypot(spread, _LEAST_SD))
 

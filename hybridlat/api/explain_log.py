@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -155,9 +154,11 @@ def read_run(file: Path, own: Target) -> Run:
             raise InputError(f"{file} is no whole log of one run of trtexec: {why}")
         target = target_of(log.fields, own)
         if name := log.fields.get("device", ""):
-            for word in ("", own.device):  # it may be a board that is another
-                with suppress(Refusal):
-                    target = replace(target, device=board_of(name, *log.board, word)[0])
+            try:
+                device, _ = board_of(name, *log.board, own.device)
+            except Refusal:  # it may be a board that is another
+                device, _ = board_of(name, *log.board, "")
+            target = replace(target, device=device)
         target = replace(target, device=in_mode(target.device, log.power_mode))
     except Refusal as refusal:
         raise InputError(f"{file}: {refusal.reason} ({refusal.value}); {refusal.fix}") from None

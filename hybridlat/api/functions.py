@@ -59,7 +59,8 @@ def predict(source: Any, target: Any = None, input: Any = None, **options: Any) 
             the first is the batch.
         name: what the estimate calls the network; None is the name of the file or the class.
         describe: fill in the estimate's ``structure``, at the cost of some milliseconds; tables and
-            pages say by it where a cell stands and what it does. It is True unless given.
+            pages say by it where a cell stands and what it does. Without it nothing warns of a
+            precision that comes out slower than a wider one (``order``). True unless given.
         store: URL or path of the store; None is the default one.
         threads: threads of this machine's CPU, where no target is given.
         measure: ``"auto"`` measures what is needed if the target is this machine, ``"never"``

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hybridlat import onnx_io
@@ -22,6 +23,7 @@ from hybridlat.estimate.predict.family import foresee
 from hybridlat.graph.network import pixels_of
 from hybridlat.graph.widths import scaled
 from hybridlat.onnx_io import Shapes
+from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.names import precision_name
 from hybridlat.schema.shown import Estimates, number_of
@@ -64,6 +66,11 @@ def recommend(
     if not isinstance(pattern, str):
         raise InputError(f"pattern={pattern!r}: write it as 'orin-*' or 'l4/torch'")
     started, query = time.perf_counter(), Query(batch, shapes)
+    if pattern in shipped_networks() or Path(pattern).suffix.lower() == ".onnx":
+        raise InputError(
+            f"{pattern!r} is a network, but behind the first stands a pattern of devices, such as "
+            "'orin-*': give each network a call of its own"
+        )
     precision = precision and precision_name(str(precision))
     sessions = list[tuple[Session, Partition]]()
     with Store(store) as kept:

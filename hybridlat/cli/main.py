@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import difflib
+import errno
 import gc
 import importlib
 import io
@@ -154,7 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed: the next file that is opened would be it
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123  until the end
+            flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY  # output cannot be written
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
     os.environ["PYTHONSAFEPATH"] = "1"  # no process of it runs modules of the user's folder
     # Collections at every 700 objects take a tenth of a command's time: most of them live on.
     gc.set_threshold(200_000, 2, 2)
@@ -183,15 +185,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)
     except BrokenPipeError:
-        return _silence()
+        return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
         if _LOGGER.level == logging.DEBUG:
             traceback.print_exc()
         return _end(*_meaning(error))
     except SystemExit as error:
         # click ends with 1 when the reader of the output has closed it.
-        return _silence() if error.code == 1 else int(error.code or 0)
+        return BROKEN_PIPE if error.code == 1 else int(error.code or 0)
     finally:
+        _lost_output()
         _LOGGER.removeHandler(handler)
         _LOGGER.setLevel(level_before)
 
@@ -200,6 +203,8 @@ def _meaning(error: Exception) -> tuple[str, int]:
     if isinstance(error, HybridlatError):
         return str(error), error.exit_code
     if isinstance(error, OSError):
+        if why := _lost_output() or (error.strerror if error.errno == errno.EBADF else ""):
+            return f"standard output cannot be written: {why}", 2
         return ": ".join(map(str, filter(None, [error.strerror or error, error.filename]))), 2
     if isinstance(error, MemoryError):
         return f"there is too little memory, or too low a limit on it: {error}", NO_MEMORY
@@ -212,13 +217,14 @@ def _end(sentence: str, code: int) -> int:
     return code
 
 
-def _silence() -> int:
-    """Nothing more is written, not even when Python flushes at its end."""
+def _lost_output() -> str:
+    """Why standard output takes no more, if so; Python writes nothing to it at its end then."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
+        return str(error.strerror)
+    return ""
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,9 +143,9 @@ def plan(run: Run) -> None:
         read = [(file.label, file.network(run.batch, run.shapes)) for file in files]
         draft = draft_for(read, named, unknown_to(opened, named, run.what or "both", run.remeasure))
         draft.write(Path(run.folder))
-    folder, tasks = run.folder, len(draft.manifest()["tasks"])
+    folder, tasks = shlex.quote(run.folder), len(draft.manifest()["tasks"])
     run.show(
-        {"folder": folder, "target": str(named), "tasks": tasks},
+        {"folder": run.folder, "target": str(named), "tasks": tasks},
         f"{count_text(tasks, 'measurement')} planned in {folder} for {named}",
         f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)",
         f"Back here:      hybridlat import {folder}",

@@ -15,6 +15,7 @@ from hybridlat.cli.param_types import (
     BUDGET,
     CURVE,
     DURATION,
+    FPS,
     KNOWN,
     MEASURED,
     SHAPE,
@@ -239,7 +240,7 @@ _NAMED: Mapping[str, Declared] = {
         "--max-slower", group=SURE, type=SHARE, metavar="SHARE",
         help="End with 1 if a network is slower than the first by more than this, 3 if it may be."),
     "fps": option(
-        "--fps", group=SURE, type=click.FloatRange(0, min_open=True), metavar="N",
+        "--fps", group=SURE, type=FPS, metavar="N",
         help="The budget in images a second (batch over latency)."),
     "measured": option(
         "--measured", group=INPUT, type=MEASURED, metavar="10ms|30fps|FILE.log", required=True,

@@ -112,10 +112,16 @@ def _measured(text: str) -> float | str | tuple[str, float]:
         raise ValueError(f"{error}, or name trtexec's log (there is no such file)") from None
 
 
+def _fps(text: str) -> float:
+    match = re.fullmatch(rf"({_NUMBER})\s*(?:fps)?", text.strip().lower())
+    if match is None or not 0 < float(match[1]) < _LONGEST:
+        raise ValueError(f"{text!r} is no number of images a second: write it as 30 or 30fps")
+    return float(match[1])
+
+
 def _budget(text: str) -> tuple[str, float]:
-    fps = re.fullmatch(rf"({_NUMBER})\s*fps", text.strip().lower())
-    if fps and 0 < float(fps[1]) < _LONGEST:
-        return "fps", float(fps[1])
+    if text.strip().lower().endswith("fps"):
+        return "fps", _fps(text)
     try:
         return "max_latency_us", _latency_us(text)
     except ValueError as error:
@@ -167,6 +173,7 @@ DURATION = Value("duration", _duration_s)  # 90s, 10m, 1h30m, in seconds
 SECONDS = Value("duration", lambda text: _duration_s(text, plain=True))  # or a plain number
 MEASURED = Value("latency", _measured)  # 8ms or 30fps, or the name of a file that is there
 BUDGET = Value("budget", _budget)  # 8ms or 30fps: an argument of Estimate.against and its value
+FPS = Value("images a second", _fps)  # 30 or 30fps
 KNOWN = Value("network=latency", _known)  # net.onnx@8=4.1ms: the path and the microseconds
 SHAPE = Value("name:shape", _shape)  # input:1x3x224x224
 CURVE = Value("range", _curve)  # 320:640:64, both ends included, or 320,416,640
@@ -213,9 +220,9 @@ def check_outputs(ctx: click.Context) -> None:
     for file, uses in files.items():
         if uses > 1 and (Path(file).is_file() or not Path(file).exists()):
             raise click.UsageError(f"two outputs cannot be one file, {file}.", ctx)
-        if Path(file).is_file() and (file in read or _is_database(file)):
+        if file in read or _is_database(file):  # a store may not be there yet
             fix = "write a page or table beside it"
-            raise click.UsageError(f"{file} would be lost, a network or a store: {fix}.", ctx)
+            raise click.UsageError(f"{file} is the place of a network or a store: {fix}.", ctx)
 
 
 def _paths(value: object) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -98,7 +99,8 @@ def predict(run: Run) -> int:
                 _keep(run, table, place, error)
     estimates = table.estimates()
     if failed := table.size - len(estimates):
-        aside(f"{failed} of {table.size} predictions failed, the others are complete")
+        others = ", the others are complete" if estimates else ""
+        aside(f"{failed} of {table.size} predictions failed{others}")
     if not quiet and not shows_cells:
         table.print(console())
     if run.as_json:
@@ -162,7 +164,8 @@ def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: Shap
         return ""
     best, share = telling
     text = (
-        f"Of these, measure {paths[best]} first: its latency (--known {paths[best]}=1.21ms) "
+        f"Of these, measure {paths[best]} first: its latency "
+        f"(--known {shlex.quote(paths[best])}=1.21ms) "
         f"tells {part_text(share)} of what is unsure of the others."
     )
     place, estimate = wide[best]

@@ -12,9 +12,10 @@ from hybridlat.cli.options import command
 from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
 from hybridlat.report.explain import layers_of, read_layers
 from hybridlat.report.prediction_table import choice_table, csv_of, order_note, record_of
-from hybridlat.report.units import latency_text
+from hybridlat.report.units import latency_text, percent_text
 
 _ROWS = 20  # without --all
+_FOREIGN = 0.5  # the share of a profile above which it may be another network's
 _WIDE = 150  # characters of a terminal that has room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
 
@@ -83,7 +84,8 @@ def explain(run: Run) -> int:
 
     Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
     """
-    sizes, layers = run.among("batch shapes"), run.layers and read_layers(run.layers)
+    sizes = run.among("batch shapes")
+    layers = None if run.layers is None else read_layers(run.layers)
     with run.opened(run.target, measure="never") as (predictor, progress):
         progress.at(f"explaining {run.network}", run.on_message)
         predictor.give(run.latencies, **sizes)
@@ -95,6 +97,9 @@ def explain(run: Run) -> int:
             aside(f"{shown}; frames of a whole program hold its own work too")
         explanation = predictor.explain(run.network, measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
+    if profile and profile.others_share > _FOREIGN:
+        share = percent_text(profile.others_share, 0)
+        aside(f"{share} of {run.layers} is of no operator of {run.network}: is it of this network?")
     if run.as_json:
         print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
     else:

@@ -195,7 +195,7 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
         check_field=check_field,
         memory=memory,
         power_w=device.power_w if device else None,
-        peak_flops=device.peak(data.target.precision) if device else None,
+        peak_flops=device.known_peak(data.target.precision) if device else None,
         model=data.model_hash if has_own_model else "",
     )
     return estimate.warned(warnings_of(request, data, belief, estimate, load, plan))
@@ -254,7 +254,9 @@ def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where that cannot be told."""
     try:
         device, precision = device_of(data), registry.float_precision(data.target)
-        return network_structure(request.file, request.partition, device, precision)
+        structure = network_structure(request.file, request.partition, device, precision)
+        has_peak = device is None or device.known_peak(data.target.precision) is not None
+        return structure if has_peak else replace(structure, roofs=None)
     except (StoreError, ValueError) as error:
         _log.warning("%s is not drawn: %s", request.file.name, error)
         return None

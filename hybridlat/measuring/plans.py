@@ -37,6 +37,8 @@ _COPIES_OF_CELLS = 4
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
 _SETTINGS = {"samples": 200, "warm_s": 0.3, "limit_s": 2.0, "build_s": 600.0}
 """Of a visit: samples, sustained warm-up and the most sampling. A longer build is given up."""
+_OWN_FILES = {"models", "blocks", "hybridlat_board", "worker.py", "run.sh", "files.txt", *LISTS}
+"""What a plan's folder holds, as far as one that was cut off has come."""
 
 
 @dataclass
@@ -156,6 +158,9 @@ class Draft:
         there = name.read_text(errors="replace").strip() if name.exists() else ""
         if path.exists() and there != manifest["plan"]:
             raise InputError(f"{folder} holds another plan: give a new folder")
+        others = {file.name for file in folder.glob("[!.]*")} - _OWN_FILES
+        if others and not path.exists():
+            raise InputError(f"{folder} holds {min(others)}, no part of a plan: give a new folder")
         blocks = {f"blocks/{name}": tensorrt.block(name) for name in self._noise}
         for part in ("models", "blocks"):
             (folder / part).mkdir(parents=True, exist_ok=True)

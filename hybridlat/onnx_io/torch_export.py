@@ -92,7 +92,10 @@ def _exported(
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
         reason = f"{type(cause).__name__}: {lines[0] if lines else ''}"[:_LONGEST_REASON]
         why = f"torch.onnx.export cannot export {type(module).__name__} with this input ({reason})"
-        raise NetworkError(f"{why}: try the input on the module itself") from error
+        fix = "try the input on the module itself, then its export"
+        if isinstance(module, torch.jit.ScriptModule):
+            fix = "give the module that this one was scripted or traced from"
+        raise NetworkError(f"{why}: {fix}") from error
     model = program.model
     for value in model.graph.initializers.values():
         tensor = value.const_value

@@ -128,6 +128,11 @@ class Device:
         """FLOP per second at a precision; FP32's where the sheet has none of its own."""
         return self.peak_flops[self._unit(precision)]
 
+    def known_peak(self, precision: str) -> float | None:
+        """The same; None for a CPU, whose FP32 peak bounds no narrower numbers."""
+        unit = self._unit(precision)
+        return self.peak_flops[unit] if unit == precision or self.kind == "gpu" else None
+
     def sustained_share(self, precision: str) -> float:
         """What is left of ``peak`` in large matrix products (0..1); 1 where it is unknown."""
         unit = self._unit(precision)

@@ -153,9 +153,10 @@ class Database:
     def _unusable(self, error: Exception) -> StoreError:
         is_text = not isinstance(error, UnicodeDecodeError)
         first = str(error).strip().split("\n")[0] if is_text else "it is damaged"
+        restore = "" if self.place.is_server else ", or restore this one from a copy"
         return StoreError(
             f"the store {self.place.shown} cannot be used: {first} (give another one with "
-            "--store or HYBRIDLAT_STORE, or restore this one from a copy)"
+            f"--store or HYBRIDLAT_STORE{restore})"
         )
 
     def _leave_to_parent(self) -> None:

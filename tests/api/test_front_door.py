@@ -61,7 +61,7 @@ def test_types_reach_the_user(store: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "keywords", "message"),
     [
-        ((FAKE, 4), {}, "4 is no input to export for: .* batch=8"),
+        ((FAKE, 4), {}, "input=4 goes with a torch.nn.Module, and a bytes is none: .*batch=8"),
         ((4, FAKE), {}, "4 is no target: give its name"),
         ((FAKE, (1, 3, 8, 8)), {}, "goes with a torch.nn.Module"),
         ((), {"device": "l4"}, "give a target as well, as in target='l4/tensorrt/fp16'"),

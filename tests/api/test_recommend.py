@@ -93,6 +93,9 @@ def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(sto
     assert {"orin-nano/tensorrt/fp16", "thor-agx/tensorrt/int8", "tx2/tensorrt/fp16"} <= jetsons
     with pytest.raises(InputError, match="'gtx-1080' fits no target at bf16, but at fp32, int8"):
         hybridlat.recommend(NET, "gtx-1080", precision="bf16", store=store)
+    for pattern in ("resnet34", "nets/b.ONNX"):
+        with pytest.raises(InputError, match="is a network, but behind the first stands a pattern"):
+            hybridlat.recommend(NET, pattern, store=store)
     for pattern, precision in (("jetson-?", None), ("gtx-1080", "bf16")):
         with pytest.raises(InputError, match=r"fits no target.*`hybridlat targets`, no versions"):
             hybridlat.recommend(NET, pattern, precision=precision, store=store)

@@ -159,3 +159,11 @@ def test_a_plan_is_not_written_for_a_table_s_name_or_over_a_file(net: Path, tmp_
     assert "measure orin-nano/tensorrt/fp16" in call(*plan, TABLE, code=2).err
     (tmp_path / "manifest.json").write_text("{}")
     assert "holds another plan" in call(*plan, TARGET, code=2).err
+    (tmp_path / "manifest.json").unlink()
+    others = sorted(path.name for path in net.parent.iterdir())
+    words = ("plan", str(net), "--target", TARGET, "-o")
+    assert "no part of a plan: give a new folder" in call(*words, str(net.parent), code=2).err
+    assert sorted(path.name for path in net.parent.iterdir()) == others
+    (tmp_path / "new plan" / "models").mkdir(parents=True)  # of one that was cut off
+    lines = call(*words, str(tmp_path / "new plan")).out.splitlines()
+    assert shlex.split(lines[1])[3:5] == ["sh", f"{tmp_path}/new plan/run.sh"]

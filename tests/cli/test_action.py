@@ -64,7 +64,11 @@ def test_the_base_branch_is_compared_with(folder: Path) -> None:
     git("init", "-q")
     nets = shipped_networks()
     (folder / "net.onnx").write_bytes(nets["resnet18"].read_bytes())
-    git("add", "net.onnx")
+    (folder / "large.onnx").write_bytes(nets["resnet18"].read_bytes())
+    (folder / ".gitattributes").write_text("large.onnx filter=pointer\n")
+    git("config", "filter.pointer.clean", "cat > kept; echo pointer")  # as Git LFS does
+    git("config", "filter.pointer.smudge", "cat > pointer; cat kept")
+    git("add", ".gitattributes", "large.onnx", "net.onnx")
     git("commit", "-qm", "base")
     asked = {"network": "net.onnx", "target": L4, "base": "HEAD"}
     assert run_step("Compare", folder, **asked).returncode == 0
@@ -72,5 +76,8 @@ def test_the_base_branch_is_compared_with(folder: Path) -> None:
     done = run_step("Compare", folder, **asked)
     assert done.returncode == 1 and "net.onnx is slower than the first" in done.stderr
     assert "× slower" in (folder / "summary.md").read_text()
+    assert run_step("Compare", folder, **{**asked, "network": "large.onnx"}).returncode == 0
+    shallow = run_step("Compare", folder, **{**asked, "base": "origin/main"})
+    assert shallow.returncode == 2 and "This clone has no origin/main: fetch" in shallow.stderr
     missing = run_step("Compare", folder, **{**asked, "network": "new.onnx"})
     assert missing.returncode == 0 and "nothing to compare" in missing.stdout

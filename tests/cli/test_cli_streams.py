@@ -21,16 +21,39 @@ _HEAVY = "onnx onnxruntime mlflow xgboost sklearn pandas scipy joblib pyarrow ma
 NEEDLESS = {*_HEAVY.split(), "openvino", "tensorrt", "torch"}
 """What an answer of look-ups has no use for. Each takes a tenth of a second or more to load."""
 
+_LOST = "hybridlat: standard output cannot be written: {}\n2\n"
+
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("--help | head -n 1 >/dev/null; echo ${PIPESTATUS[0]}", {"0\n", f"{cli.BROKEN_PIPE}\n"}),
-        ("store stats --store known.db <&- >&-; echo $?", {"0\n"}),
+        ("store stats --store known.db <&- >&- 2>&-; echo $?", {"2\n"}),
+        ("store stats --store known.db --json <&- 2>&- >/dev/null; echo $?", {"0\n"}),
+        (
+            "store stats --store known.db --json 2>&1 >&-; echo $?",
+            {_LOST.format("Bad file descriptor")},
+        ),
+        (
+            "predict resnet18 --target l4/tensorrt/fp16 --json 2>&1 >&-; echo $?",
+            {_LOST.format("Bad file descriptor")},
+        ),
+        ("--version 2>&1 >/dev/full; echo $?", {_LOST.format("No space left on device")}),
+        (
+            "recommend resnet18 l4 --csv - 2>&1 >/dev/full | tail -n 1; echo ${PIPESTATUS[0]}",
+            {_LOST.format("No space left on device")},
+        ),
     ],
 )
 def test_closed_streams_and_readers_are_no_defect(nets: Path, words: str, said: set[str]) -> None:
-    shell = ["bash", "-c", f"{sys.executable} -m hybridlat {words}"]
+    shell = [
+        "env",
+        "-u",
+        "PYTHONUNBUFFERED",
+        "bash",
+        "-c",
+        f"{sys.executable} -m hybridlat {words}",
+    ]
     done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60, cwd=nets)
     assert done.stderr == "" and done.stdout in said
 

@@ -13,6 +13,7 @@ from hybridlat.cli.param_types import (
     BUDGET,
     CURVE,
     DURATION,
+    FPS,
     MEASURED,
     SHAPE,
     SHARE,
@@ -33,6 +34,7 @@ from hybridlat.cli.param_types import (
         (SHAPE, "in:Nx3x8x8", ("in", (-1, 3, 8, 8))),
         (BATCHES, "8", (8,)), (BATCHES, "4, 1,4,2", (4, 1, 2)),
         (CURVE, "320:448:64", (320, 384, 448)), (CURVE, "0.25:1:0.3", (0.25, 0.55, 0.85)),
+        (FPS, "30", 30.0), (FPS, " 29.97 Fps", 29.97),
         (CURVE, "1,4", (1, 4)), (CURVE, "8", (8,)),
     ],
 )  # fmt: skip
@@ -49,6 +51,10 @@ def test_values_are_read_as_written(kind: click.ParamType[Any], text: str, value
         (SHARE, "100%", "below 100%"),
         (SHARE, "5", "write 5% (or 0.05)"),
         *((MEASURED, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
+        *(
+            (FPS, text, "30 or 30fps")
+            for text in ("0", "-3", "nan", "inf", "1e9", "30 ms", "9" * 20)
+        ),
         *((BUDGET, text, "30fps") for text in ("30", "0fps", "fps", "30 ips")),
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
         *(

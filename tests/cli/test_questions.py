@@ -295,6 +295,7 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
     for text, said in (
         (log + log, "2 runs"),
         ("nothing", "no median of GPU Compute Time"),
+        (log.replace("NVIDIA L4", "Orin"), "several boards have this name .*orin-nano"),
         (vgpu, "run.log is of grid-t4-16q, which has no data sheet"),
     ):
         Path("run.log").write_text(text)
@@ -331,6 +332,9 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     assert body["layers"]["cells"][1]["profiled_us"] is None
     assert body["layers"]["others_us"] == {"{ForeignNode[unknown]}": 500.0}
     assert [*body["layers"]["moved_us"].values()] == [125.0]
+    assert "67 % of p.json is of no operator of resnet18" in call(*("explain", *words)).err
+    Path("p.json").write_text(json.dumps([*layers[:-1], {"name": second, "averageMs": 0.5}]))
+    assert "of no operator" not in call(*("explain", *words)).err
     shown = run(explain, *words).stdout
     assert "reformats and copies" in shown and "no layer" in shown and "are expected" in shown
     odd = ('"0.1"', "NaN", "Infinity", "-1", "null")

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -13,6 +14,7 @@ from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import CellStructure
 from hybridlat.schema.target import Device
+from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.estimate.known import make_known
 from tests.networks import NETS
 from tests.onnx_io.test_reading_shapes import model
@@ -89,6 +91,21 @@ def test_a_sheet_given_for_the_device_is_its_roof(tmp_path: Path) -> None:
     pool = next(c for c in structure.cells if len(c.kernels) == 1 and "Pool" in c.kernels[0].op)
     assert pool.kernels[0].work.launch_us == 3.0
     assert pool.limit(4.0) == ("launch", 0.75)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "is_known"), [(QDQ, WEIGHTS, False), (PLAIN, FLOATS, True)]
+)
+def test_a_cpu_has_no_roof_for_narrow_numbers(
+    text: str, weights: Any, is_known: bool, tmp_path: Path
+) -> None:
+    with Predictor(EPYC, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        estimate = predictor.predict(model(text, weights), describe=True)
+    assert estimate.structure is not None
+    assert (estimate.structure.roofs is not None) == is_known
+    assert (estimate.peak_flops is not None) == is_known
+    estimate.to_html(tmp_path / "page.html")
+    assert ("Roofs: " in (tmp_path / "page.html").read_text()) == is_known
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import importlib.util
 import sys
 import threading
 import types
+import warnings
 from typing import Any
 
 import onnx
@@ -211,6 +212,10 @@ def test_a_module_that_does_not_take_its_input_says_why() -> None:
     assert "\n" not in str(error.value) and net.training
     again = torch.export.export(net, (torch.zeros(1, 32, 8, 8),)).module()
     assert torch_export.export(again, (1, 32, 8, 8)).graph.node
+    with warnings.catch_warnings(action="ignore"):  # tracing is deprecated
+        scripted = torch.jit.trace(net.eval(), torch.zeros(1, 32, 8, 8))
+    with pytest.raises(NetworkError, match="this one was scripted or traced from"):
+        torch_export.export(scripted, (1, 32, 8, 8))
     with pytest.raises(InputError, match="a str is no example input"):
         torch_export.export(net, ("image",))
     with pytest.raises(InputError, match="every size must be at least 1"):

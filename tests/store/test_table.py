@@ -263,6 +263,11 @@ NET = "network,t\na,1\n"
             (f"network,latency_ms,{twin}\na,1,5\n", "", f"'latency_ms' twice, also as '{twin}'")
             for twin in ("latency_ms.1", "latency_ms_1", "latency_ms2", "latency_ms_duplicated_0")
         ),
+        (
+            f"network,latency_us,measured_share,rests_on\na,1,0,{T4}\n",
+            "",
+            "hybridlat predicted: name",
+        ),
         ("network|latency_ms\na|1\n", "", r"it has network\|latency_ms; rename"),
         ("latency_ms,target\n1,b\n", "", "no column network, model or onnx"),
         ('network,latency_ms\n"a"b,1\n', "", "cannot be read as CSV"),

@@ -80,7 +80,7 @@ def named_devices(text: str, store: Store) -> set[str]:
     called = _called(text, known)
     if _WILDCARD.search(text):
         return called
-    device = _device(text, known)
+    device = _device(text.lower(), known)
     if device in _devices(known) and _words(device) <= _words(text):
         return {device}
     return called or {described(device, known)}
@@ -88,9 +88,9 @@ def named_devices(text: str, store: Store) -> set[str]:
 
 def _called(text: str, known: Collection[Target]) -> set[str]:
     """The known devices whose names or titles have every word of a text, or fit a pattern there."""
-    titles = dict.fromkeys(_devices(known), "")
+    titles = dict.fromkeys(_devices(known), "") | {t.device: "cpu" for t in known if t.threads}
     for sheet in all_readable(device_sheets.load, device_sheets.names()):
-        titles[sheet.name] = sheet.title
+        titles[sheet.name] = f"{sheet.kind} {sheet.title}"
     parts = [[w] if _WILDCARD.search(w) else _words(w) for w in text.lower().split()]
     named = {name: {name, *_words(f"{name} {title}")} for name, title in titles.items()}
     each = set[str]().union(*parts)

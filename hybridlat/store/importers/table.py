@@ -21,6 +21,8 @@ from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
+_PREDICTED = {"latency_us", "measured_share", "rests_on"}
+"""Columns of the tables that predict, recommend and sweep write."""
 HELD = ("clock", "memory_clock", "power_limit")
 """Fields in MHz, of the GPU and of its memory as nvidia-smi counts it."""
 _BESIDE = (".onnx", ".data", ".toml")  # files beside tables and logs that are none
@@ -90,6 +92,9 @@ def read_networks(
 
 def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
     table = read_table(file, column_map)
+    if _PREDICTED.issubset(table.header) and "latency" not in column_map.columns:
+        fix = "name a column of measured ones with --columns"
+        raise StoreError(f"{file} holds latencies that hybridlat predicted: {fix}")
     unread = table.unread
     if titles_of := visible(", ".join(filter(None, unread.values()))):
         read.notes.append(f"{file.name}: not read are the columns {titles_of}")
