@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 from hybridlat.engines.fusion.conditions import only_reader
 from hybridlat.engines.fusion.rules import Group
@@ -38,6 +39,12 @@ def is_int8(producer: Group, consumer: Group) -> bool:
 def same_shape(producer: Group, consumer: Group) -> bool:
     """Nothing is broadcast: both groups make tensors of one shape."""
     return producer.output.shape == consumer.output.shape
+
+
+def spreads_one_axis(producer: Group, consumer: Group) -> bool:
+    """What the producer makes is broadcast along one axis at most."""
+    sizes = producer.output.shape, consumer.output.shape
+    return len(sizes[0]) == len(sizes[1]) and sum(map(operator.ne, *sizes)) < 2
 
 
 def large_maps(producer: Group, consumer: Group) -> bool:

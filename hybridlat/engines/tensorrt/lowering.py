@@ -124,7 +124,7 @@ RULES: tuple[Rule, ...] = (
 
     # What is left of element-wise operators, Splits and Concats.
     Fuse(POINTWISE, POINTWISE, "a chain is one kernel", _chains, "Elementwise", match_policy="every", before="8.6"),
-    Fuse(POINTWISE, POINTWISE, "a chain is one kernel, and may broadcast", when.only_reader, "Elementwise", match_policy="every", since="8.6", before="10"),
+    Fuse(POINTWISE, POINTWISE, "a chain is one kernel, and may broadcast", all_of(when.only_reader, trt.spreads_one_axis), "Elementwise", match_policy="every", since="8.6", before="10"),
     Fuse(POINTWISE, POINTWISE, "a chain is one kernel", _chains, "Elementwise", match_policy="every", since="10"),
     Fuse("Conv", "Conv", "convolutions of one tensor with the same windows", trt.is_a_twin, match_policy="beside"),
     Eliminate("Split Slice", "read where they lie", trt.is_read_in_place),
