@@ -5,14 +5,12 @@ Operators are those of operator set 17 (``operators``), axes count from the fron
 written out. What does nothing at inference is gone. Each constant has one reader.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from hybridlat.graph.builder import Writing
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Writing
 from hybridlat.graph.operators import QUANTISERS, RECURRENT, Sizes
 
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
