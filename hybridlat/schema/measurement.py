@@ -3,8 +3,6 @@
 Records are their wire form: the fields of a class are those of its JSON object, in their order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -87,11 +85,8 @@ class _Record(Struct, frozen=True):
             raise ValueError(problem)
         return record
 
-    def problems(self) -> tuple[str, ...]:
-        """What makes the record impossible, one sentence each; empty for a sound record."""
-        return tuple(self._problems())
-
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """What makes the record impossible, one sentence each; none for a sound record."""
         raise NotImplementedError
 
 
@@ -167,7 +162,7 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
             if value is not None:
                 msgspec.structs.force_setattr(self, name, float(value))
 
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         if not _HASH.fullmatch(self.signature):
             yield f"signature {self.signature[:60]!r} is not 32 hex digits"
         if (self.latency_us is None) == (self.failure is None):
@@ -199,7 +194,7 @@ class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
     layers: tuple[tuple[str, int], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         uses = (*self.cells, *self.layers)
         for signature in (self.signature, *(h for h, _ in uses)):
             if not _HASH.fullmatch(signature):

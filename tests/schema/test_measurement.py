@@ -44,7 +44,7 @@ def test_breakdown_round_trip(breakdown: Breakdown) -> None:
 
 def test_the_id_is_of_the_content_and_stays() -> None:
     sound = Measurement.from_json(record())
-    assert not sound.problems()
+    assert not list(sound.problems())
     assert sound.id == "70279d929c200bc77123dd2f2ffec1d7"
     assert Measurement(TARGET, HASH, "cell", 3).id == Measurement(TARGET, HASH, "cell", 3.0).id
     changes: tuple[dict[str, Any], ...]
