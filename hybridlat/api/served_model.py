@@ -3,12 +3,10 @@
 It answers from its own folder alone: what this machine has measured or installed does not count.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridlat.api.arguments import Item, Options, Query
 from hybridlat.api.session import Session, Sessions, estimate
@@ -16,9 +14,6 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.models import read_model, read_target
 from hybridlat.store import Store
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class ServedModel:
@@ -32,8 +27,8 @@ class ServedModel:
         first = Session(resolve(self.target), self.target, options, Store("sqlite://"))
         self.sessions = Sessions(first, resolve)
 
-    def predict(self, rows: pandas.DataFrame, params: object = None) -> pandas.DataFrame:
-        """Latency and interval in µs of each row.
+    def predict(self, rows: Any, params: object = None) -> Any:
+        """A data frame of latency and interval in µs, for each row of a data frame.
 
         ``path`` names an ONNX file or a shipped network, at ``batch`` where there is one; else
         ``cell`` is the text of a cell's signature. InputError for a network of another target.

@@ -1,13 +1,11 @@
 """``hybridlat doctor``: what this machine can measure, how steadily, and what is in the way."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridlat import __version__
 from hybridlat.cli.options import command, time_limit
@@ -26,9 +24,6 @@ from hybridlat.schema.files import is_writable
 from hybridlat.schema.workers import OnMessage
 from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 CHECKUP_FORMAT = 1
 _NOISY_SHARE = 0.02  # visits that differ by more than this need many repetitions
@@ -176,7 +171,7 @@ def _place(store: StorePlace, problems: _Problems) -> str:
     return f"{store.address} ({store.file.stat().st_size / 1e6:.1f} MB)"
 
 
-def _shown(checkup: Facts) -> Iterator[Table | Text | str]:
+def _shown(checkup: Facts) -> Iterator[object]:
     """The tables and lines that people read in place of the JSON."""
     from rich.text import Text
 

@@ -1,10 +1,7 @@
 """``hybridlat store``: look after the measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +17,6 @@ from hybridlat.schema.shown import visible
 from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 from hybridlat.store.records import TargetStats
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _OLDER = "Drop what was kept longer ago than this; 90d unless given."
 
@@ -54,7 +48,7 @@ def stats(run: Run) -> None:
     run.show({"store": url, "targets": targets}, _held(rows, url))
 
 
-def _held(rows: Sequence[TargetStats], url: str) -> Iterator[Table | Text]:
+def _held(rows: Sequence[TargetStats], url: str) -> Iterator[object]:
     from rich.text import Text
 
     names = ("cells", "networks", "layers", "records", "failures")

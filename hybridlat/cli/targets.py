@@ -1,12 +1,10 @@
 """``hybridlat targets``, ``examples`` and ``lower``: what is predicted, and what engines run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,9 +24,6 @@ from hybridlat.report.table import Cell, Column, Table
 from hybridlat.report.units import NOTHING, count_text, plus_minus_text
 from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _WIDTH = "typical interval"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -64,7 +59,7 @@ def _shown(
     families: Sequence[FamilyHead],
     device: str | None,
     every_device: bool,
-) -> Iterator[Table | Text | str]:
+) -> Iterator[object]:
     from rich.text import Text
 
     devices = {info.target.split("/")[0] for info in known}
@@ -190,7 +185,7 @@ def lower(run: Run) -> None:
     run.show(body, _kernels_shown(body, len(names)))
 
 
-def _kernels_shown(body: Mapping[str, Any], operators: int) -> Iterator[Table | Text]:
+def _kernels_shown(body: Mapping[str, Any], operators: int) -> Iterator[object]:
     """What people read of ``lower --json``, of so many operators."""
     from rich.text import Text
 

@@ -4,14 +4,11 @@ A busy minute, or a record of another machine, makes a network's latency and the
 differ by more than either is unsure of. Such a pair tells nothing of cells.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.compose import target_composition
@@ -26,13 +23,11 @@ from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import contracts
 from hybridlat.model.conformal import USUAL, normal_quantile
+from hybridlat.onnx_io import OnnxFile, Shapes
 from hybridlat.schema.shown import latency_text
 from hybridlat.schema.target import Target
-
-if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile, Shapes
-    from hybridlat.store import Store
-    from hybridlat.store.importers import ImportedRecords
+from hybridlat.store import Store
+from hybridlat.store.importers import ImportedRecords
 
 MeasureNow = Callable[[Sequence[str], bool], None]
 """Measures these cells of the network, and whether the network as a whole as well."""
@@ -170,7 +165,7 @@ class Belief:
         levels = sorted({*CALIBRATED_AT, own.confidence})
         return tuple([(x, self._interval_by(own.at(x)).half_width_share) for x in levels])
 
-    def after_whole(self, whole: WholeLatency | None) -> Belief:
+    def after_whole(self, whole: WholeLatency | None) -> "Belief":
         """The belief after the network was measured whole: evidence on the sum of its cells.
 
         It is no evidence where the two contradict each other.

@@ -4,8 +4,6 @@ A partition is cached in the store under a key of the file's structure, since to
 costs tens of milliseconds. Networks that differ in names and weights alone share it.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections import defaultdict
@@ -13,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -24,14 +22,12 @@ from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import outline, read, sign, sign_part
 from hybridlat.model.family.shipped import timed_as
+from hybridlat.onnx_io import OnnxFile, Shapes
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema.files import decode_or_none
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-
-if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile, Shapes
 
 PARTITION_FORMAT = 8
 MAX_REMEMBERED = 2048  # partitions, in memory
@@ -104,7 +100,7 @@ class Partition:
         return msgspec.json.encode([PARTITION_FORMAT, *values]).decode()
 
     @classmethod
-    def from_text(cls, text: str) -> Partition | None:
+    def from_text(cls, text: str) -> "Partition | None":
         """Read ``to_text``; None for another format or a damaged one."""
         stored = decode_or_none(text, tuple[
             int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str,
@@ -132,7 +128,7 @@ class Partition:
         """The hash of the network itself, under which its records lie; signed when needed."""
         return self.hash if self.network is None else sign(self.network()).hash
 
-    def signed(self) -> Partition:
+    def signed(self) -> "Partition":
         return replace(self, hash=self.whole, network=None)
 
 

@@ -1,12 +1,9 @@
 """The kernels that cells are made of, from their signatures, for reports."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +12,9 @@ from hybridlat.graph import signature
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import View, geometry
+from hybridlat.onnx_io import OnnxFile
 from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
 from hybridlat.schema.target import Device
-
-if TYPE_CHECKING:
-    from hybridlat.onnx_io import OnnxFile
 
 _UNKNOWN_DEVICE = Device("unknown", "cpu", {"fp32": 1.0}, 1.0, 1, 0.0)
 _PRECISION_OF_BYTES = {1.0: "int8", 2.0: "fp16"}

@@ -1,7 +1,5 @@
 """Files and documents of others, read strictly within bounds; own files, written whole or not."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os
@@ -13,17 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeAlias, TypeVar
 
 from hybridlat.errors import HybridlatError
 from hybridlat.schema.shown import phrase_of
 
-if TYPE_CHECKING:
-    from io import BufferedReader
-
-    from _typeshed import StrPath
-
+StrPath: TypeAlias = str | os.PathLike[str]
 MOST_BYTES = 256 << 20
 """Of a file that is read at once, unless its reader says otherwise."""
 S = TypeVar("S")

@@ -1,12 +1,12 @@
 """ONNX Runtime on the CPU: the engine that runs everywhere."""
 
-from __future__ import annotations
-
 import functools
 import resource
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from hybridlat import onnx_io
 from hybridlat.engines.base import Method, Session, build_all
@@ -14,9 +14,6 @@ from hybridlat.engines.host import CpuBackend, CpuSession
 from hybridlat.engines.ort import lowering
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Replicas take turns with this many sets of input and output buffers: an engine's arena gives a
 # tensor memory that was last used a few tensors ago.
