@@ -161,9 +161,8 @@ def simulate_gate(
     network: HeldOutNetwork, composition: Composition, tolerance: float
 ) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
-    composition = composition.for_cells(network.cells)
     posterior = composition.start(network.cells)
-    while step := gate.next_step(posterior, composition, tolerance):
+    while step := gate.next_step(posterior, composition.for_cells(posterior), tolerance):
         posterior = posterior.observe(network.truth(step.positions))
     return posterior
 
@@ -182,7 +181,7 @@ def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
     """The prediction of a network in the state of a posterior; no latency while a cell has none."""
-    own = composition.for_cells(network.cells)
+    own = composition.for_cells(posterior)
     interval = own.interval(posterior) if posterior.complete else None
     return Prediction(
         name=network.name,

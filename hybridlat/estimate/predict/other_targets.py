@@ -126,9 +126,9 @@ class OtherTarget(source.CellSource):
             guesses = zip(rest, nearest.predict(cells, rest), strict=True)
             there |= {cells.signatures[i]: replace(g, trusted=False) for i, g in guesses if g}
         answers = {i: there[h] for i, h in enumerate(texts) if h in there}
-        priors = source.priors_of(cells, answers)
-        composition = composition_of(self.there).for_cells(priors)
-        posterior, composed = composition.start(priors), composition_of(self.here)
+        composition, composed = composition_of(self.there), composition_of(self.here)
+        posterior = composition.start(source.priors_of(cells, answers))
+        composition = composition.for_cells(posterior)
         whole = self._whole(cells) if posterior.complete else None
         if whole is not None:
             posterior = composition.after_whole(posterior, whole.latency_us, whole.noise_share)
