@@ -46,13 +46,17 @@ class MeasuredCell:
 
 @dataclass(frozen=True, slots=True)
 class WholeNetwork:
-    """A network measured whole. ``repeats_us`` are its records: what its noise is known from."""
+    """A network measured whole. ``repeats_us`` are its records: what its noise is known from.
+
+    Of several of one name, as at several batches, it is the first by its ``signature``.
+    """
 
     name: str
     latency_us: float
     repeats_us: tuple[float, ...]
     cells: tuple[tuple[str, int], ...]
     layers: tuple[tuple[str, int], ...]
+    signature: str
 
 
 @dataclass(frozen=True)
@@ -154,11 +158,12 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
     measured_whole = (b for b in breakdowns.values() if ("network", b.signature) in grouped)
-    for item in sorted(measured_whole, key=lambda b: (b.network, b.id)):
+    for item in sorted(measured_whole, key=lambda b: (b.network, b.signature, b.id)):
         runs = grouped["network", item.signature].values()
         us, _ = latency_of(runs)
         if us is not None:
-            whole = WholeNetwork(item.network, us, repeats_us(runs), item.cells, item.layers)
+            parts = item.cells, item.layers, item.signature
+            whole = WholeNetwork(item.network, us, repeats_us(runs), *parts)
             networks.setdefault(whole.name, whole)
     if not measured["cell"]:
         if networks:
