@@ -61,7 +61,7 @@ class TargetData:
         self.is_replayed = False
         """Whether a CUDA graph launches the kernels, whatever was measured."""
         self._at_state: dict[object, object] = {}
-        self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
+        self._state: tuple[list[Target], Sequence[object]] | None = None
         self._stamp: object = None
         self._neighbours: dict[Target, TargetData] = {}
 
@@ -187,7 +187,7 @@ class TargetData:
         return bool(self._packs) and self._count("cell") < _OWN_CELLS
 
     def _count(self, kind: Kind) -> int:
-        return self.at_this_state(kind, lambda: self.store.revision(self.target, [kind])[0])
+        return self.at_this_state(kind, lambda: self.store.count(self.target, kind))
 
     @property
     def dispatch_overhead_us(self) -> float:
@@ -239,10 +239,10 @@ class TargetData:
 
         ``besides`` is all else that it depends on, but for the records of related targets.
         """
-        count, last = self.store.revision(self.target)
+        revisions = [self.store.revision(target) for target in (self.target, *self.related)]
+        count, last, *_ = revisions[0]
         if not count:
             return work_out()
-        revisions = [self.store.revision(target) for target in self.related]
         packs = [(str(pack.folder), pack.info) for pack in self._packs]
         depends = hashlib.sha256(repr((besides, revisions, packs)).encode()).hexdigest()[:16]
         key = f"{what}/{_CACHED_VERSION}/{self.target}/{count}-{last}-{depends}"
