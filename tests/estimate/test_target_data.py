@@ -1,5 +1,6 @@
 """What is remembered of a store holds until others have written records to it, and no longer."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,19 @@ def test_as_many_other_records_are_seen(reader: Store) -> None:
             writer.add([measured(KNOWN, latency_us, measured_at="")])
             data.refresh()
             assert data.known([KNOWN])[KNOWN].latency_us == latency_us
+
+
+def test_of_exports_with_the_same_cells_the_measured_one_answers(reader: Store) -> None:
+    """Of the other one only cells were measured; which comes first, their hashes decide."""
+    with reader:
+        cells = ((KNOWN, 2),)
+        for first, second in (HASHES[1:3], HASHES[2:0:-1]):
+            target = dataclasses.replace(TARGET, device=f"of-{first[:8]}")
+            reader.add([measured(first, 40.0, target=target, kind="network")])
+            both = [Breakdown(target, "net", one, cells) for one in (first, second)]
+            reader.add_breakdowns(both)
+            whole = TargetData(target, reader).of_cells(cells)
+            assert whole is not None and whole.latency_us == 40.0
 
 
 def test_after_some_look_ups_networks_that_are_not_on_record_are_not_signed(reader: Store) -> None:

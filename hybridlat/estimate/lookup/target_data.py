@@ -148,13 +148,18 @@ class TargetData:
         for signature, one in self.user_networks.items():
             if key == frozenset(zip(one.cells, one.counts, strict=True)):
                 return self.whole(signature)
+        alike = self.at_this_state("cells", self._by_cells).get(key, ())
+        each = filter(None, map(self.recorded, alike))
+        surest = min(each, key=lambda one: (not one.is_exact, one.noise_share), default=None)
+        return surest and replace(surest, basis=f"{surest.basis}, in another export")
+
+    def _by_cells(self) -> Mapping[object, Sequence[str]]:
+        """The networks that are kept of the target, measured or not, by their cells."""
         sources: list[RecordSource] = [self.store, *self._packs]
-        kept = (one for source in sources for one in source.breakdowns(self.target))
-        index = self.at_this_state(
-            "cells", lambda: {frozenset(one.cells): one.signature for one in kept}
-        )
-        exact = self.recorded(index[key]) if key in index else None
-        return exact and replace(exact, basis=f"{exact.basis}, in another export")
+        index: dict[object, list[str]] = {}
+        for one in itertools.chain(*[source.breakdowns(self.target) for source in sources]):
+            index.setdefault(frozenset(one.cells), []).append(one.signature)
+        return index
 
     def may_record(self, outline_: str) -> bool:
         """Whether a network of this outline may be on record. From some on what is gets read."""
