@@ -12,9 +12,10 @@ from hybridlat import onnx_io
 from hybridlat.api.arguments import ManySource, Opened, Query, items_of
 from hybridlat.api.session import Session, Sessions
 from hybridlat.errors import InputError, NetworkError
-from hybridlat.estimate.belief import prior_belief
+from hybridlat.estimate.belief import composition_for
 from hybridlat.estimate.block_space import Block, BlockSpace, cells_by_block
 from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.predict.chain import cell_priors
 from hybridlat.estimate.predict.source import NetworkCells
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 
@@ -73,17 +74,17 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     network = examples[0].opened.network()
     of_cells = tuple(counts), tuple([texts[h] for h in counts]), tuple(counts.values())
     known = NetworkCells(*of_cells, lambda: network.copied_bytes)
-    belief = prior_belief(data, known, options.confidence)
-    priors = belief.priors
+    priors = cell_priors(data, known, False)
+    composition = composition_for(data, priors, options.confidence)
     warnings = [w for example in examples for w in example.partition.warnings]
     once = [replace(cell, count=1) for cell in priors.cells]
-    start = belief.composition.start(once, priors.block)
+    start = composition.start(once, priors.block)
     by_block = {block: cells.get(block, {}) for block in order}
     drawn = [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn]
     failures = {priors.cells[i].signature: reason for i, reason in priors.failures.items()}
     notes = tuple(dict.fromkeys((*data.model_warnings, *warnings)))
-    target, composition = str(session.target), belief.composition
-    return BlockSpace(target, composition, start, by_block, options.aim, drawn, failures, notes)
+    about = options.aim, drawn, failures, notes
+    return BlockSpace(str(session.target), composition, start, by_block, *about)
 
 
 def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:

@@ -189,16 +189,19 @@ def prior_belief(
     priors = cell_priors(data, cells, can_measure, whole)
     composition = composition_for(data, priors, confidence)
     posterior = composition.start(priors.cells, priors.block)
-    return Belief(priors, composition, posterior, priors.failures)
+    return Belief(priors, composition.for_cells(posterior), posterior, priors.failures)
 
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
-    """The target's own constants and width, else those of the source that answered for it."""
+    """The target's own constants and width, else those of the source that answered for it.
+
+    For networks of any cells: see ``Composition.for_cells``.
+    """
     if priors.composition is None or target_composition.own_composition(data) is not None:
         composition = target_composition.composition_of(data)
     else:
         composition = target_composition.on_this_machine(data, priors.composition)
-    return composition.at(confidence).for_cells(priors.cells)
+    return composition.at(confidence)
 
 
 def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:

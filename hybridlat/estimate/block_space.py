@@ -73,9 +73,10 @@ class BlockTable:
 class BlockSpace:
     """``blocks`` by position and name, each with the cells that it adds to a network on ``target``.
 
-    ``posterior`` is over all distinct cells of the space, which ``composition`` sums; ``drawn`` are
-    networks drawn at random, with their cells, to hold sums against. ``reasons`` say why cells have
-    no latency, ``warnings`` what else to know; ``tolerance`` is that of ``Predictor``.
+    ``posterior`` is over all distinct cells of the space; ``composition`` sums those of any of its
+    networks. ``drawn`` are networks drawn at random, with their cells, to hold sums against.
+    ``reasons`` say why cells have no latency, ``warnings`` what else to know; ``tolerance`` is that
+    of ``Predictor``.
     """
 
     target: str
@@ -139,7 +140,7 @@ class BlockSpace:
     def _interval(self, cells: ErrorPosterior) -> NetworkInterval:
         if not cells.complete:
             return NetworkInterval(math.nan, (math.nan, math.nan), math.nan)
-        return self.composition.interval(cells)
+        return self.composition.for_cells(cells).interval(cells)
 
     def observe(self, news: Mapping[str, tuple[float, float]]) -> BlockSpace:
         """The space with measured cells: (µs, relative noise) by signature hash."""
@@ -164,7 +165,8 @@ class BlockSpace:
 
     def _row(self, block: Block) -> BlockLatency:
         cells = self._part(self.blocks[block])
-        latency = replace(self.composition, overhead_us=0.0).interval(cells)
+        composition = replace(self.composition, overhead_us=0.0).for_cells(cells)
+        latency = composition.interval(cells)
         # As with a network: measured throughout, or within the tolerance and inside its model.
         is_sure = latency.half_width_share <= self.tolerance and not cells.required
         missing = (cells.priors[i].signature for i in np.flatnonzero(np.isnan(cells.latencies_us)))

@@ -89,13 +89,12 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     )
     parts, scores = ({stage: list[float]() for stage in _STAGES} for _ in range(2))
     for network in ordered:
-        base = general.for_cells(network.cells)
-        posterior = base.start(network.cells)
+        posterior = general.start(network.cells)
         for stage in _STAGES:
             posterior = measure_greedily(posterior, network, cells_at(stage, len(network.cells)))
             if not posterior.complete:
                 continue  # no latency yet: such a network is never judged in this state
-            total = posterior.sum_us
+            base, total = general.for_cells(posterior), posterior.sum_us
             of_cells, variance = base.variances(posterior.variance_share, total)
             error = abs(math.log(network.latency_us / base.latency_us(total)))
             parts[stage].append(of_cells / variance)

@@ -117,8 +117,8 @@ def _measured(
         failures |= after.failures
     else:
         # The first measurement on a machine also tells what entering its engine costs.
-        composition = composition_for(data, belief.priors, request.confidence)
         posterior = belief.posterior.observe(latencies)
+        composition = composition_for(data, belief.priors, request.confidence).for_cells(posterior)
         after = replace(belief, composition=composition, posterior=posterior)
         after = after.after_whole(_whole_network(request, data) if step.network else belief.whole)
     return replace(

@@ -23,7 +23,7 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict.source import prior_of, stated
-from hybridlat.evaluation.dataset import Dataset, WholeNetwork
+from hybridlat.evaluation.dataset import Dataset, WholeNetwork, without_form
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model import fit
 from hybridlat.model.cell_model import CellModel
@@ -53,7 +53,7 @@ def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
 
 
 def _digest(name: str) -> bytes:
-    return hashlib.sha256(name.partition("@")[0].encode()).digest()
+    return hashlib.sha256(without_form(name).encode()).digest()
 
 
 def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -> Iterator[Any]:
@@ -161,9 +161,8 @@ def simulate_gate(
     network: HeldOutNetwork, composition: Composition, tolerance: float
 ) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
-    composition = composition.for_cells(network.cells)
     posterior = composition.start(network.cells)
-    while step := gate.next_step(posterior, composition, tolerance):
+    while step := gate.next_step(posterior, composition.for_cells(posterior), tolerance):
         posterior = posterior.observe(network.truth(step.positions))
     return posterior
 
@@ -182,7 +181,7 @@ def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
     """The prediction of a network in the state of a posterior; no latency while a cell has none."""
-    own = composition.for_cells(network.cells)
+    own = composition.for_cells(posterior)
     interval = own.interval(posterior) if posterior.complete else None
     return Prediction(
         name=network.name,

@@ -46,13 +46,17 @@ class MeasuredCell:
 
 @dataclass(frozen=True, slots=True)
 class WholeNetwork:
-    """A network measured whole. ``repeats_us`` are its records: what its noise is known from."""
+    """A network measured whole. ``repeats_us`` are its records: what its noise is known from.
+
+    Of several of one name, as at several batches, it is the first by its ``signature``.
+    """
 
     name: str
     latency_us: float
     repeats_us: tuple[float, ...]
     cells: tuple[tuple[str, int], ...]
     layers: tuple[tuple[str, int], ...]
+    signature: str
 
 
 @dataclass(frozen=True)
@@ -95,23 +99,35 @@ class Dataset:
         return dataclasses.replace(self, networks=chosen)
 
     def groups(self) -> dict[str, str]:
-        """The network that each cell was met in (the first by name); its own hash for the rest."""
-        groups = {h: cell.labels.get("network", h) for h, cell in self.cells.items()}
+        """The network that each cell was met in (the first by name); its own hash for the rest.
+
+        Forms of one network are one.
+        """
+        groups = {h: without_form(cell.labels.get("network", h)) for h, cell in self.cells.items()}
         for network in sorted(self.networks, key=lambda n: n.name, reverse=True):
-            groups.update((h, network.name) for h, _ in network.cells if h in groups)
+            name = without_form(network.name)
+            groups.update((h, name) for h, _ in network.cells if h in groups)
         return groups
 
     def forbidden(self, networks: Iterable[WholeNetwork]) -> set[str]:
         """Hashes that a model must not have seen so that these networks are unseen.
 
-        Their cells, each kernel of those, their layers, and what else was recorded in their name.
+        Their cells, each kernel of those, their layers, and what else was recorded in their name,
+        of other forms of them too.
         """
         chosen = list(networks)
-        names, cells = {n.name for n in chosen}, {h for n in chosen for h, _ in n.cells}
+        names = {without_form(n.name) for n in chosen}
+        cells = {h for n in chosen for h, _ in n.cells}
         kernels = (kernel_hashes(self.cells[h].text) for h in cells & self.cells.keys())
         layers = {h for n in chosen for h, _ in n.layers}
-        of_name = {h for h, cell in self.cells.items() if cell.labels.get("network") in names}
+        labels = ((h, cell.labels.get("network", "")) for h, cell in self.cells.items())
+        of_name = {h for h, label in labels if without_form(label) in names}
         return cells.union(layers, of_name, *kernels)
+
+
+def without_form(name: str) -> str:
+    """The network that a form ``NAME@FORM`` is of, as quantised in one way."""
+    return name.partition("@")[0]
 
 
 @lru_cache(maxsize=65_536)
@@ -154,11 +170,12 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
     measured_whole = (b for b in breakdowns.values() if ("network", b.signature) in grouped)
-    for item in sorted(measured_whole, key=lambda b: (b.network, b.id)):
+    for item in sorted(measured_whole, key=lambda b: (b.network, b.signature, b.id)):
         runs = grouped["network", item.signature].values()
         us, _ = latency_of(runs)
         if us is not None:
-            whole = WholeNetwork(item.network, us, repeats_us(runs), item.cells, item.layers)
+            parts = item.cells, item.layers, item.signature
+            whole = WholeNetwork(item.network, us, repeats_us(runs), *parts)
             networks.setdefault(whole.name, whole)
     if not measured["cell"]:
         if networks:

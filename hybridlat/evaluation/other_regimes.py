@@ -183,13 +183,12 @@ def first_met(
         # The pace of the machine is told by networks; samples of all cells would fill the memory.
         kept = record if record.kind == "network" else structs.replace(record, visits=())
         records[record.signature].append(kept)
-    hashes = {b.network: b.signature for s in sources for b in s.breakdowns(here.target)}
     networks = {n.name: n for n in here.complete_networks}
 
     def answer(
         data: TargetData, network: WholeNetwork, tolerance: float | None, all_cells: bool
     ) -> Prediction:
-        whole, costs_s = hashes[network.name], dict[str, float]()
+        whole, costs_s = network.signature, dict[str, float]()
         texts = {h: here.cells[h].text for h, _ in network.cells}
 
         def measure(signatures: Sequence[str], with_whole: bool) -> None:
@@ -235,8 +234,9 @@ def first_met(
         each_ms = 1e3 * (time.perf_counter() - began) / max(len(predictions), 1)
         return MethodResult(regime, method, [predictions], each_ms)
 
-    both = [n for n in there.networks if n.name in networks]
-    old = [Prediction(n.name, networks[n.name].latency_us, n.latency_us) for n in both]
+    known = {n.signature: n.latency_us for n in there.networks}
+    both = [n for n in networks.values() if n.signature in known]
+    old = [Prediction(n.name, n.latency_us, known[n.signature]) for n in both]
     results = [play(REGIME, OWN, None), MethodResult(REGIME, AS_IT_IS, [old])]
     for tolerance in tolerances:
         regime = f"{REGIME}@{tolerance * 100:g}%"

@@ -29,7 +29,7 @@ from hybridlat.estimate.predict.source import CellLatency, stated
 from hybridlat.evaluation import cross_fitting, metrics
 from hybridlat.evaluation.baseline_runs import Contest, Judged, Split, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import FOLDS, CrossFitted, Places, at_once
-from hybridlat.evaluation.dataset import Dataset, MeasuredCell
+from hybridlat.evaluation.dataset import Dataset, MeasuredCell, without_form
 from hybridlat.evaluation.metrics import OWN, MethodResult, Prediction, TargetReport
 from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
@@ -116,7 +116,8 @@ def _contest(
 ) -> Contest:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
     records = dataset.cells if unit == "cell" else dataset.layers
-    of_layers = {h: layer.labels.get("network", h) for h, layer in dataset.layers.items()}
+    names_of = ((h, layer.labels.get("network", h)) for h, layer in dataset.layers.items())
+    of_layers = {h: without_form(name) for h, name in names_of}
     problem, costs_s = _problem(records, dataset.groups() if unit == "cell" else of_layers)
     position = {h: i for i, h in enumerate(sorted(records))}
     states_of = {one.network.name: one.by_regime for one in known}

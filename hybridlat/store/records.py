@@ -32,6 +32,10 @@ ORDER BY measured_at DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END, measurement
 _BREAKDOWNS = """
 SELECT breakdown.id FROM breakdown JOIN target ON target.id = target_id
 WHERE target.name = :target ORDER BY breakdown.id"""
+_REVISION = f"""
+SELECT count(*), coalesce(max(measured_at), ''), coalesce(min(latency_us), 0.0),
+    coalesce(max(latency_us), 0.0), (SELECT count(*) FROM breakdown WHERE target_id IN
+    (SELECT id FROM target WHERE name = :target)) {_OF_TARGET}"""
 BODIES = "SELECT id, body FROM payload WHERE id IN :keys"
 BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
 TEXTS = "SELECT hash, text FROM signature WHERE hash IN :keys"
@@ -182,12 +186,20 @@ class Records:
         sql = f"SELECT DISTINCT signature {_OF_TARGET} AND kind = :kind"
         return [key.hex() for key in self._database.keys(sql, values)]
 
-    def revision(self, target: Target, kinds: Sequence[Kind] = KINDS) -> tuple[int, str]:
-        """How many records of these kinds there are of a target, and the time of the newest."""
-        sql = f"SELECT count(*), coalesce(max(measured_at), '') {_OF_TARGET} AND kind IN :kinds"
-        values = {"target": str(target), "kinds": [KIND_CODES[kind] for kind in kinds]}
-        rows = self._database.read(tuple[int, str], sql, values)
-        return rows[0] if rows else (0, "")
+    def count(self, target: Target, kind: Kind) -> int:
+        """How many records of a kind there are of a target."""
+        sql, values = f"SELECT count(*) {_OF_TARGET} AND kind = :kind", {"target": str(target)}
+        rows = self._database.read(tuple[int], sql, values | {"kind": KIND_CODES[kind]})
+        return rows[0][0] if rows else 0
+
+    def revision(self, target: Target) -> tuple[int, str, float, float, int]:
+        """What differs once a target's records, or how its networks fall into cells, have changed.
+
+        How many records there are, the newest's time, the least and largest latency, breakdowns.
+        """
+        values = {"target": str(target)}
+        rows = self._database.read(tuple[int, str, float, float, int], _REVISION, values)
+        return rows[0] if rows else (0, "", 0.0, 0.0, 0)
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted here: databases sort text as they like."""

@@ -22,7 +22,7 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import cross_fitting
-from hybridlat.evaluation.dataset import Dataset, WholeNetwork
+from hybridlat.evaluation.dataset import Dataset, WholeNetwork, without_form
 from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
@@ -151,7 +151,8 @@ class Candidate:
         theirs: Sequence[Prediction] = ()
         if champion is not None:
             # A champion that was trained on all of them is compared anyway: it has the easier task.
-            ours = [a for a in ours if a.name not in champion.trained_networks] or ours
+            known = set(map(without_form, champion.trained_networks))
+            ours = [a for a in ours if without_form(a.name) not in known] or ours
             names = {a.name for a in ours}
             champion_predictions = self.evaluate(champion.model, champion.composition)[regime]
             theirs = [a for a in champion_predictions if a.name in names]
@@ -218,11 +219,11 @@ def holds(predictions: Sequence[Prediction], confidence: float) -> bool:
 
 
 def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:
-    """The first fold that has networks enough to judge by: fold 0 but for small sets."""
+    """The first fold that has networks enough to judge by, as the largest of five always has."""
     needed = max(2, len(networks) // (2 * cross_fitting.FOLDS))
     numbers = range(cross_fitting.FOLDS)
     folds = ([n for n in networks if cross_fitting.fold_of(n.name) == k] for k in numbers)
-    return next((fold for fold in folds if len(fold) >= needed), list(networks[:needed]))
+    return next(fold for fold in folds if len(fold) >= needed)
 
 
 def _error(predictions: Sequence[Prediction]) -> float:

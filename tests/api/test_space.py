@@ -92,13 +92,26 @@ def test_sums_agree_with_the_engine_s_layouts_within_what_the_table_tells(tmp_pa
                 assert row.interval_us[0] < row.latency_us < row.interval_us[1]
 
 
+def test_networks_of_a_space_compose_by_their_own_cells(tmp_path: Path) -> None:
+    net = Builder("pools")
+    pools = to_onnx(net.network(net.pool(net.relu(net.input((1, 16, 16, 16))))), seed=None)
+    convs = to_onnx(block(3), seed=None)
+    with Predictor(CPU, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        space = predictor.space({"stage": {"pools": pools, "convs": convs}})
+        for choice, one in (("pools", pools), ("convs", convs)):
+            own, cells = predictor.predict(one), space.cells_of({"stage": choice})
+            scale = space.latency({"stage": choice}).latency_us / cells.sum_us
+            assert own.latency_us is not None
+            assert scale == pytest.approx(own.latency_us / own.sum_of_cells_us)
+
+
 def test_a_measured_cell_moves_the_space_and_its_networks_alike(tmp_path: Path) -> None:
     with Predictor(CPU, store=str(tmp_path / "s.db"), measure="never") as predictor:
         space = predictor.space(GIVEN)
     choice = CHOICES[-1]
     before, cells = space.latency(choice), space.cells_of(choice)
     assert sum(p.count for p in cells.priors) == space.counts_of(choice).total()
-    assert space.composition.interval(cells) == pytest.approx(before)
+    assert space.composition.for_cells(cells).interval(cells) == pytest.approx(before)
     slowest = max(cells.unmeasured, key=lambda i: cells.uses_us[i])
     twice_us = 2 * float(cells.latencies_us[slowest])
     moved = space.observe({cells.priors[slowest].signature: (twice_us, 0.01)})

@@ -82,7 +82,7 @@ def test_networks_without_convolutions_take_longer_and_are_less_sure_than_others
         cells = tuple([replace(cell, convolves=False) for cell in one.cells])
         networks[i] = replace(one, latency_us=one.latency_us * miss, cells=cells)
     fitted = fit_composition(networks)
-    plain, without = (fitted.for_cells(networks[i].cells) for i in (0, 60))
+    plain, without = (fitted.for_cells(fitted.start(networks[i].cells)) for i in (0, 60))
     assert without.scale / plain.scale == pytest.approx(1.08, abs=0.04)
     assert plain.residual_share < 0.04 < without.residual_share < 0.1
     assert (plain.scale, plain.residual_share) == (fitted.scale, fitted.residual_share)
@@ -93,6 +93,27 @@ def test_networks_without_convolutions_take_longer_and_are_less_sure_than_others
     lent = machine_composition([], 0.0, fitted)
     assert lent.unconvolved_ratio == fitted.unconvolved_ratio
     assert lent.unconvolved_spread == fitted.unconvolved_spread
+
+
+def test_networks_compose_alike_by_cells_measured_now_and_on_record() -> None:
+    """Some were unknown before, others predicted too short."""
+    composition = Composition(unconvolved_ratio=1.4, unconvolved_spread=0.1)
+    first = [
+        CellPrior("conv", 1, 10.0, 0.3),
+        CellPrior("new", 2, None, 1.0, convolves=False),
+        CellPrior("pool", 1, 1.0, 0.3, convolves=False),
+    ]
+    known_us = 10.0, 5.0, 4.0
+    now = composition.start(first).observe({i: (us, 0.01) for i, us in enumerate(known_us)})
+    later = composition.start(
+        [
+            replace(one, latency_us=us, spread_share=0.01, source="measured")
+            for one, us in zip(first, known_us, strict=True)
+        ]
+    )
+    each = [composition.for_cells(cells).interval(cells).interval_us for cells in (now, later)]
+    assert each[0] == pytest.approx(each[1], rel=1e-3)
+    assert composition.for_cells(now).latency_us(24.0) == pytest.approx(10.0 + 1.4 * 14.0)
 
 
 def test_calibration_does_not_depend_on_order_and_survives_json() -> None:

@@ -116,6 +116,27 @@ def test_a_damaged_file_of_a_sibling_is_passed_over(
     assert any(str(path) in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize(
+    ("target", "lender"),
+    [
+        ("third/onnxruntime-1.31/int8/1t", "epyc-26-2/onnxruntime-1.31/int8/1t"),
+        ("third/onnxruntime-1.31/fp16/2t", "sibling/onnxruntime-1.31/fp32/2t"),
+        ("sibling/onnxruntime-1.31/fp16/2t", "sibling/onnxruntime-1.31/fp32/2t"),
+        ("third/onnxruntime-1.31/fp32/1t", str(TARGET)),
+    ],
+)
+def test_a_composition_of_the_same_precision_and_threads_is_lent(
+    models: Path, target: str, lender: str
+) -> None:
+    two = Target("sibling", TARGET.runtime, "fp32", 2)
+    folder = models / two.folder
+    shutil.copytree(shipped("models") / TARGET.folder, folder)
+    card = folder / "card.json"
+    card.write_text(card.read_text().replace(str(TARGET), str(two)))
+    known = TargetData(Target.parse(target), Store(":memory:"))
+    assert lent_composition(known)[0] == lender
+
+
 def test_an_estimate_says_what_of_its_model_is_damaged(models: Path, tmp_path: Path) -> None:
     path = _damaged(models, TARGET, "composition.json", "cut")
     broken = _damaged(models, SIBLING, "card.json", "cut")

@@ -10,9 +10,13 @@ import pytest
 
 from hybridlat import Predictor, predict
 from hybridlat.engines.fusion.precision import in_precision
+from hybridlat.estimate.belief import cells_of
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import Matrix
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
 from hybridlat.estimate.lookup.whole_networks import measured_networks
+from hybridlat.estimate.partition import Partitioner
+from hybridlat.estimate.predict import other_targets
 from hybridlat.estimate.predict.ratios import RATIOS, Kinds, Pair, RatioPrior, Ratios
 from hybridlat.graph.signature import sign
 from hybridlat.model.conformal import normal_quantile
@@ -223,6 +227,34 @@ def test_networks_measured_here_tell_how_the_machine_of_a_pack_compares(tmp_path
     assert ends(after)[1] == pytest.approx(0.75 * ends(before)[1], rel=0.06)
     assert log_width(after) < 0.7 * log_width(before)
     assert any("4 networks compared" in warning.text for warning in after.warnings)
+
+
+@pytest.mark.parametrize(("spread", "unconvolved"), [(0.2, 0.0), (0.0, 0.2), (0.0, 0.0)])
+def test_networks_tell_of_ratios_as_surely_as_they_are_known_there(
+    spread: float, unconvolved: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = (Target.parse(f"abacus/onnxruntime-1.3{n}/fp32/1t") for n in (1, 0))
+    composition = Composition(residual_share=0.02, unconvolved_spread=unconvolved)
+    monkeypatch.setattr(other_targets, "composition_of", lambda _: composition)
+    net = Builder("pool")
+    pool = to_onnx(net.network(net.pool(net.input((1, 16, 64, 64)))), seed=1)
+    with Store(tmp_path / "s.db") as store:
+        keep_network(store, here, pool, 120.0)
+        (known, _), *layouts = next(store.breakdowns(here)).cells
+        store.add([Measurement(there, h, "cell", 1e-3, 0.01) for h, _ in layouts])
+        store.add([Measurement(there, known, "cell", 100.0, spread)])
+        data = TargetData(here, store), TargetData(there, store)
+        (pair,) = other_targets.network_pairs_of(*data)
+        assert pair.log_ratio == pytest.approx(math.log(1.2), abs=1e-3)
+        assert (pair.noise > 0.19) == (max(spread, unconvolved) > 0)
+        # A network that was measured there moves what it composes to by as much.
+        partition = Partitioner(there, store).partition(load(pool))
+        cells = cells_of(partition, load(pool).network)
+        store.add([Measurement(there, partition.whole, "network", 110.0, 0.01)])
+        data[1].refresh()
+        law = other_targets.OtherTarget(*data).law(cells)
+        assert law is not None and law.composed is not None
+        assert (law.composed.scale > 1.08) == (unconvolved > 0)
 
 
 PRIOR = RatioPrior(0.02, 0.03, 0.03, 0.02)

@@ -1,5 +1,6 @@
 """What is remembered of a store holds until others have written records to it, and no longer."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.target_data import READS_NETWORKS_AT, TargetData
 from hybridlat.graph.signature import outline, sign
-from hybridlat.schema.measurement import Visit
+from hybridlat.schema.measurement import Breakdown, Visit
 from hybridlat.store import Store
 from tests.networks import conv_relu, residual_block
 from tests.store.records import HASHES, TARGET, measured
@@ -41,6 +42,43 @@ def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
         writer.add([replace(run, visits=visits) for run in runs])
         data.refresh()
         assert target_composition.pace_drift(data).processes == 3
+
+
+def test_breakdowns_that_come_behind_their_records_count(reader: Store) -> None:
+    """Those of another process, which is still measuring or importing."""
+    data = TargetData(TARGET, reader)
+    with Store(reader.url) as writer, reader:
+        writer.add([measured(KNOWN), measured(LATER, 11.0, kind="network")])
+        data.refresh()
+        assert target_composition.composition_of(data).networks == 0
+        writer.add_breakdowns([Breakdown(TARGET, "net", LATER, ((KNOWN, 1),))])
+        data.refresh()
+        assert target_composition.composition_of(data).networks == 1
+        assert target_composition.composition_of(TargetData(TARGET, reader)).networks == 1
+
+
+def test_as_many_other_records_are_seen(reader: Store) -> None:
+    """A table in the wrong unit, which has no dates, and the mended one."""
+    data = TargetData(TARGET, reader)
+    with Store(reader.url) as writer, reader:
+        for latency_us in (1e4, 10.0):
+            writer.forget(TARGET)
+            writer.add([measured(KNOWN, latency_us, measured_at="")])
+            data.refresh()
+            assert data.known([KNOWN])[KNOWN].latency_us == latency_us
+
+
+def test_of_exports_with_the_same_cells_the_measured_one_answers(reader: Store) -> None:
+    """Of the other one only cells were measured; which comes first, their hashes decide."""
+    with reader:
+        cells = ((KNOWN, 2),)
+        for first, second in (HASHES[1:3], HASHES[2:0:-1]):
+            target = dataclasses.replace(TARGET, device=f"of-{first[:8]}")
+            reader.add([measured(first, 40.0, target=target, kind="network")])
+            both = [Breakdown(target, "net", one, cells) for one in (first, second)]
+            reader.add_breakdowns(both)
+            whole = TargetData(target, reader).of_cells(cells)
+            assert whole is not None and whole.latency_us == 40.0
 
 
 def test_after_some_look_ups_networks_that_are_not_on_record_are_not_signed(reader: Store) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,21 @@ def test_nothing_held_out_is_learned_from(store_url: str, fits: list[list[str]])
     for fold, trained_on in zip(sorted(fitted.folds), seen, strict=True):
         for network in fitted.folds[fold]:
             assert not trained_on & {h for h, _ in network.cells}
+
+
+def test_forms_of_a_network_are_held_out_with_it(store_url: str) -> None:
+    """Also where the form itself is not judged, as one of its cells could not be measured."""
+    with Store(store_url) as store:
+        dataset = load(TARGET, [store])
+    one = dataset.networks[0]
+    lone = next(h for h, group in dataset.groups().items() if h == group)
+    cell = replace(dataset.cells[lone], labels={"network": f"{one.name}@u8s8"})
+    known = replace(dataset, cells={**dataset.cells, lone: cell})
+    assert lone in known.forbidden([one])
+    assert lone not in known.forbidden([dataset.networks[1]])
+    form = replace(one, name=f"{one.name}@u8s8", cells=((lone, 1),))
+    assert known.groups()[lone] == one.name
+    assert replace(dataset, networks=(*dataset.networks, form)).groups()[lone] == one.name
 
 
 def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:

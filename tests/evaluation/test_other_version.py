@@ -18,15 +18,24 @@ HERE, THERE = (Target("made", f"onnxruntime-1.{minor}", "fp32", 1) for minor in 
 
 
 def played(
-    ratio_of: Callable[[str], float], unknown: Collection[str] = ()
+    ratio_of: Callable[[str], float], unknown: Collection[str] = (), batches: int = 1
 ) -> dict[tuple[str, str], MethodResult]:
-    """Networks, all on both versions but the ``unknown``; cells here take ``ratio_of`` as long."""
+    """Networks, all on both versions but the ``unknown``; cells here take ``ratio_of`` as long.
+
+    Of ``batches`` above 1 they are twice as many, half of them so many times as long.
+    """
     known = set[str]()
     with Store(":memory:") as store:
         fill(store, networks=20, sweep=0)
         hashes = store.signatures(TARGET, "cell")
         ratios = {h: ratio_of(text) for h, text in store.signature_texts(hashes).items()}
         us = {h: stats.latency_us or 0.0 for h, stats in store.latencies(TARGET, hashes).items()}
+        for item in list(store.breakdowns(TARGET)) if batches > 1 else ():
+            other, cells = "f" + item.signature[1:], tuple((h, batches * n) for h, n in item.cells)
+            store.add_breakdowns([structs.replace(item, signature=other, cells=cells)])
+            for one in list(store.measurements(TARGET, "network", item.signature)):
+                longer_us = batches * (one.latency_us or 0.0)
+                store.add([structs.replace(one, signature=other, latency_us=longer_us)])
         for item in list(store.breakdowns(TARGET)):
             sums = [sum(n * us[h] * r.get(h, 1.0) for h, n in item.cells) for r in ({}, ratios)]
             ratios[item.signature] = sums[1] / sums[0]
@@ -45,8 +54,9 @@ def played(
     return {(each.regime, each.method): each for each in results}
 
 
-def test_versions_that_are_alike_cost_little() -> None:
-    results = played(lambda text: 1.01)
+@pytest.mark.parametrize("batches", [1, 8])
+def test_versions_that_are_alike_cost_little(batches: int) -> None:
+    results = played(lambda text: 1.01, batches=batches)
     never, gated = results["other_version", OWN], results["other_version@5%", OWN]
     assert never.score.rmspe is not None and never.score.rmspe < 2.5
     assert never.score.width is not None and never.score.width < 0.2 and not never.score.device_s

@@ -5,6 +5,8 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -66,6 +68,20 @@ def test_few_networks_calibrate_by_models_that_have_not_seen_them(
     assert made.composition.networks == calibrating
     assert any("that it has not seen" in message for message in messages)
     assert any("no network calibrates" in message for message in messages) == (not calibrating)
+
+
+def test_forms_of_what_a_champion_was_trained_on_are_no_contest() -> None:
+    each = ("a@s8s8", 100.0), ("b", 97.0)
+    answers = [Prediction(name, 100.0, us, (90.0, 110.0)) for name, us in each]
+    predictions = {"unseen": answers, "unseen_cells": [*answers, Prediction("c", 20.0, 20.0)]}
+    held: Any = SimpleNamespace(
+        predictions=predictions,
+        networks=("a@s8s8", "b"),
+        config=FitConfig(DEVICE, "fp32"),
+        evaluate=lambda *_: predictions,
+    )
+    champion = candidate.Champion(Path(), Mock(), Composition(), frozenset({"a@u8s8"}))
+    assert "RMSPE 3.00 % on 1 held-out" in candidate.Candidate.compare(held, champion).reason
 
 
 def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) -> None:

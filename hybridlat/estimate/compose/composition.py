@@ -18,14 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.posterior import (
-    DEGREES,
-    SHARED,
-    Block,
-    CellPrior,
-    ErrorPosterior,
-    unconvolved_share,
-)
+from hybridlat.estimate.compose.posterior import DEGREES, SHARED, Block, CellPrior, ErrorPosterior
 from hybridlat.model.conformal import USUAL, normal_quantile
 
 COMPOSITION_FORMAT = 4
@@ -85,9 +78,9 @@ class Composition:
     unconvolved_ratio: _Factor = 1.0
     unconvolved_spread: _Spread = 0.0
 
-    def for_cells(self, priors: Sequence[CellPrior]) -> Composition:
-        """The composition of the network that these cells make."""
-        return self.of_network(unconvolved_share(priors))
+    def for_cells(self, cells: ErrorPosterior) -> Composition:
+        """The composition of the network that these cells make, by all that is known of them."""
+        return self.of_network(cells.unconvolved_share)
 
     def of_network(self, unconvolved: float) -> Composition:
         """The composition of a network with this share of its time outside convolutions."""

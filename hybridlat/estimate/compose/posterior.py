@@ -69,13 +69,6 @@ def convolves(text: str) -> bool:
     return "Conv" in text
 
 
-def unconvolved_share(priors: Sequence[CellPrior]) -> float:
-    """Part of a network's time, 0..1, in cells without a convolution, by the latencies known."""
-    uses_us = [(one.count * (one.latency_us or 0.0), one.convolves) for one in priors]
-    total_us = math.fsum(us for us, _ in uses_us)
-    return math.fsum(us for us, convolves in uses_us if not convolves) / (total_us or 1.0)
-
-
 @dataclass(frozen=True, slots=True)
 class CellSum:
     """What ``uses`` of each cell take together; ``noise_share``: standard error of ln(sum)."""
@@ -195,6 +188,12 @@ class ErrorPosterior:
     @cached_property
     def sum_us(self) -> float:
         return float(self.uses_us.sum())
+
+    @property
+    def unconvolved_share(self) -> float:
+        """Part of the time, 0..1, in cells without a convolution, by the latencies known."""
+        others = [i for i, one in enumerate(self.priors) if not one.convolves]
+        return float(self.uses_us[others].sum() / (self.sum_us or 1.0))
 
     @cached_property
     def variance_share(self) -> float:

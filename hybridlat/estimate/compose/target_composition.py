@@ -50,11 +50,16 @@ def own_composition(data: TargetData) -> Composition | None:
 
 @per_state
 def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
-    """The composition of the same engine elsewhere, where this target has none, and whose it is."""
+    """The composition of the same engine elsewhere, where this target has none, and whose it is.
+
+    The same machine's goes first, then one whose precision and threads agree.
+    """
     if own_composition(data) is not None:
         return "", None
-    alike = [one for one in models.models_with_targets() if one[1].engine == data.target.engine]
-    for folder, other in sorted(alike, key=lambda one: one[1] not in data.related):
+    here = data.target
+    alike = [(o, f) for f, o in models.models_with_targets() if o.engine == here.engine]
+    alike.sort(key=lambda one: (one[0].precision != here.precision, one[0].threads != here.threads))
+    for other, folder in sorted(alike, key=lambda one: one[0] not in data.related):
         for composition in all_readable(read_composition, [folder]):
             if composition.networks:
                 return str(other), composition

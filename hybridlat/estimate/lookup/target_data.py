@@ -61,7 +61,7 @@ class TargetData:
         self.is_replayed = False
         """Whether a CUDA graph launches the kernels, whatever was measured."""
         self._at_state: dict[object, object] = {}
-        self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
+        self._state: tuple[list[Target], Sequence[object]] | None = None
         self._stamp: object = None
         self._neighbours: dict[Target, TargetData] = {}
 
@@ -148,13 +148,18 @@ class TargetData:
         for signature, one in self.user_networks.items():
             if key == frozenset(zip(one.cells, one.counts, strict=True)):
                 return self.whole(signature)
+        alike = self.at_this_state("cells", self._by_cells).get(key, ())
+        each = filter(None, map(self.recorded, alike))
+        surest = min(each, key=lambda one: (not one.is_exact, one.noise_share), default=None)
+        return surest and replace(surest, basis=f"{surest.basis}, in another export")
+
+    def _by_cells(self) -> Mapping[object, Sequence[str]]:
+        """The networks that are kept of the target, measured or not, by their cells."""
         sources: list[RecordSource] = [self.store, *self._packs]
-        kept = (one for source in sources for one in source.breakdowns(self.target))
-        index = self.at_this_state(
-            "cells", lambda: {frozenset(one.cells): one.signature for one in kept}
-        )
-        exact = self.recorded(index[key]) if key in index else None
-        return exact and replace(exact, basis=f"{exact.basis}, in another export")
+        index: dict[object, list[str]] = {}
+        for one in itertools.chain(*[source.breakdowns(self.target) for source in sources]):
+            index.setdefault(frozenset(one.cells), []).append(one.signature)
+        return index
 
     def may_record(self, outline_: str) -> bool:
         """Whether a network of this outline may be on record. From some on what is gets read."""
@@ -187,7 +192,7 @@ class TargetData:
         return bool(self._packs) and self._count("cell") < _OWN_CELLS
 
     def _count(self, kind: Kind) -> int:
-        return self.at_this_state(kind, lambda: self.store.revision(self.target, [kind])[0])
+        return self.at_this_state(kind, lambda: self.store.count(self.target, kind))
 
     @property
     def dispatch_overhead_us(self) -> float:
@@ -239,10 +244,10 @@ class TargetData:
 
         ``besides`` is all else that it depends on, but for the records of related targets.
         """
-        count, last = self.store.revision(self.target)
+        revisions = [self.store.revision(target) for target in (self.target, *self.related)]
+        count, last, *_ = revisions[0]
         if not count:
             return work_out()
-        revisions = [self.store.revision(target) for target in self.related]
         packs = [(str(pack.folder), pack.info) for pack in self._packs]
         depends = hashlib.sha256(repr((besides, revisions, packs)).encode()).hexdigest()[:16]
         key = f"{what}/{_CACHED_VERSION}/{self.target}/{count}-{last}-{depends}"

@@ -7,7 +7,7 @@ A network measured whole there also tells what it takes beside its cells, which 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
-from hybridlat.estimate.compose.posterior import convolves
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.models import models_with_targets
@@ -126,9 +125,10 @@ class OtherTarget(source.CellSource):
             guesses = zip(rest, nearest.predict(cells, rest), strict=True)
             there |= {cells.signatures[i]: replace(g, trusted=False) for i, g in guesses if g}
         answers = {i: there[h] for i, h in enumerate(texts) if h in there}
-        priors = source.priors_of(cells, answers)
-        composition = composition_of(self.there).for_cells(priors)
-        posterior, composed = composition.start(priors), composition_of(self.here)
+        posterior = composition_of(self.there).start(source.priors_of(cells, answers))
+        composition, composed = (
+            composition_of(d).for_cells(posterior) for d in (self.there, self.here)
+        )
         whole = self._whole(cells) if posterior.complete else None
         if whole is not None:
             posterior = composition.after_whole(posterior, whole.latency_us, whole.noise_share)
@@ -214,22 +214,21 @@ def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
     """Networks in the store that were measured whole here, against what is known of them there."""
     networks = whole_networks.measured_networks(here.store, here.target, MOST_NETWORK_PAIRS)
     texts = {h: text for one in networks for h, text in zip(one.cells, one.texts, strict=True)}
-    each_us = {h: us for h, cell in latencies_of(there, texts).items() if (us := cell.latency_us)}
+    known = {h: cell for h, cell in latencies_of(there, texts).items() if cell.latency_us}
     pairs, composition = [], composition_of(there)
-    noise = math.hypot(composition.residual_share, LEAST_NOISE_SHARE)
     for network in networks:
-        if not each_us.keys() >= set(network.cells):
+        if not known.keys() >= set(network.cells):
             continue
-        cells = zip(network.cells, network.counts, strict=True)
-        uses_us = [count * each_us[h] for h, count in cells]
-        sum_us, shares = math.fsum(uses_us), defaultdict[str, float](float)
-        of_cells = list(zip(network.texts, uses_us, strict=True))
-        unconvolved_us = math.fsum(us for text, us in of_cells if not convolves(text))
-        own = composition.of_network(unconvolved_us / sum_us)
-        for text, us in of_cells:
-            for kind, share in source.kinds_of(text):
-                shares[kind] += share * us / sum_us
+        cells = NetworkCells(network.cells, network.texts, network.counts, float)
+        posterior = composition.start(
+            source.priors_of(cells, {i: known[h] for i, h in enumerate(network.cells)})
+        )
+        own, sum_us, shares = composition.for_cells(posterior), posterior.sum_us, Counter[str]()
+        for text, us in zip(network.texts, posterior.uses_us.tolist(), strict=True):
+            shares.update({kind: share * us / sum_us for kind, share in source.kinds_of(text)})
         ratio = network.latency_us / own.latency_us(sum_us)
+        _, variance = own.variances(posterior.variance_share, sum_us)
+        noise = math.hypot(math.sqrt(variance), LEAST_NOISE_SHARE)
         pairs.append(Pair(tuple(sorted(shares.items())), math.log(ratio), noise))
     return pairs
 
