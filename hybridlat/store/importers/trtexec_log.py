@@ -105,7 +105,8 @@ def with_builds(runs: Sequence[_Run]) -> list[_Run]:
     """
     result, used, builds = list[_Run](), set[int](), defaultdict[str, list[_Run]](list)
     for run in runs:
-        builds[_path(run[1].options, "saveEngine").name].append(run)
+        if not (run[1].objection and run[1].objection.value.startswith("&&&& FAILED")):
+            builds[_path(run[1].options, "saveEngine").name].append(run)
     for file, log, times in runs:
         engine = _path(log.options, "loadEngine")
         saved = builds.get(engine.name, []) if engine.name else []
@@ -147,7 +148,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
     above, smi = trtexec_options.above(text, starts), [*PRINTED["smi"].finditer(text)]
-    for start, end, (mode, hindered, watts, *mhz) in zip(
+    for start, end, (mode, hindered, watts, most, memory_most, *mhz) in zip(
         starts, [*starts[1:], len(text)], above, strict=True
     ):
         log = replace(read_log(text[start:end], line), power_mode=mode)
@@ -161,8 +162,9 @@ def read_runs(text: str) -> list[TrtexecLog]:
         watts = watts or cap * ("PCI" not in log.fields.get("device", ""))  # whose limit is lower
         slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
         objection = log.objection or slowed or nameless
-        labels = {**log.labels, **({"power_limit": f"{float(watts):g}"} if watts else {})}
-        runs.append(replace(log, names=names, labels=labels, objection=objection))
+        held = {"clock": most, "memory_clock": memory_most, "power_limit": watts}
+        held = {name: f"{float(number):g}" for name, number in held.items() if number}
+        runs.append(replace(log, names=names, labels={**held, **log.labels}, objection=objection))
         line += text.count("\n", start, end)
     return runs
 
