@@ -1,10 +1,7 @@
-"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns."""
+"""Tables by their columns: what each states, by its title, its cells or a mapping."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,15 +12,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from hybridlat.errors import InputError, MissingExtra, StoreError
-from hybridlat.schema.files import read_bytes
+from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import phrase_of
 from hybridlat.store.importers import cells
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles
+from hybridlat.store.importers.files import csv_cells, parquet_cells
 
-MOST_ROWS = 1_000_000
-"""What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
 _NAMES = shipped_table("names")
@@ -32,7 +27,8 @@ _TITLES, _CELLS = (
     for table in ("columns_alike", "cells_alike")
 )
 OBJECTIONS = [
-    (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
+    # Of a title, of its cells, and of the title of the latency.
+    (reason, *(re.compile(form, re.IGNORECASE) for form in forms))
     for reason, forms in _NAMES["objections"].items()
 ]
 _SIDES = _NAMES["sides"]["odd"]
@@ -42,90 +38,6 @@ _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
 _UNIT_IN_NAME = re.compile(rf"(.+?)(?: in |, ?|[ _-]?[ _(\[/-])({_UNITS})[)\]]?", re.IGNORECASE)
 _RENAMED = re.compile(r"(^Unnamed: |^Column ?|[._]?(?<!\d)|_duplicated_)[0-9]+$")
 """What pandas, R, DuckDB, Excel and Polars put behind the second of two equal titles."""
-
-
-def encoding_of(data: bytes) -> str:
-    """UTF-8, or UTF-16 by its mark at the start, which PowerShell may leave out."""
-    if b"\0" in data[:2]:
-        return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
-    return "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-
-
-def text_of(file: Path) -> str:
-    """A text in UTF-8 or UTF-16; StoreError for another file."""
-    try:
-        data = read_bytes(file)
-        text = data.decode(encoding_of(data))
-    except OSError as error:
-        raise StoreError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise StoreError(f"{file} is not text in UTF-8, or holds NUL: save it so, or as Parquet")
-    return text
-
-
-Cells = tuple[tuple[str, ...], list[tuple[str, ...]], str]
-"""The header and the rows of a file, and the decimal sign of its numbers."""
-
-
-def _csv(file: Path) -> Cells:
-    """The cells between commas, semicolons or tabs; ``sep=;`` names it, # begins a comment."""
-    text = text_of(file)
-    declared = re.match(r'"?sep=([^\r\n])"?[ \t]*(?:\r\n?|\n|$)', text, re.IGNORECASE)
-    text = text[declared.end() if declared else 0 :]
-    text = re.sub(r"\A(?:[ \t]*(?:#(?![,;\t])[^\r\n]*)?(?:\r\n?|\n))*", "", text)
-    split = list(io.StringIO(text, newline=None))
-    try:
-        firsts = {mark: len(next(csv.reader(split, delimiter=mark), ())) for mark in ",;\t"}
-        separator = declared[1] if declared else max(firsts, key=firsts.__getitem__)
-        if separator not in firsts:
-            raise StoreError(f"{file} has the separator {separator!r}: use comma, semicolon or tab")
-        read = csv.reader(split, delimiter=separator, strict=True)
-        lines = [tuple([cell.strip() for cell in line]) for line in read]
-    except csv.Error as error:  # a quote that never ends, or a field beyond csv's own limit
-        raise StoreError(f"{file} cannot be read as CSV: {error}") from None
-    header = _without_end(lines[0]) if lines else ()
-    # A comma too many may be one of decimals: only empty cells below empty titles are dropped.
-    width, most = len(header), len(lines[0]) if lines and separator == "," else None
-    rows = [
-        row[:width] + _without_end(row[width:most]) + row[most or len(row) :]
-        for row in lines[1:]
-        if any(row) and not row[0].startswith("#")
-    ]
-    return header, rows, "." if separator == "," else ","
-
-
-def _without_end(cells: tuple[str, ...]) -> tuple[str, ...]:
-    """The cells without the empty ones at the end."""
-    return cells[: max((i for i, cell in enumerate(cells, 1) if cell), default=0)]
-
-
-def _parquet(file: Path) -> Cells:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "train", "reading Parquet") from error
-
-    def text(scalar: pyarrow.Scalar) -> str:
-        try:
-            return as_text(scalar.as_py())
-        except (ValueError, OverflowError, pyarrow.ArrowException):  # no UTF-8, no such date
-            return "\N{REPLACEMENT CHARACTER}"
-
-    try:
-        with parquet.ParquetFile(file) as opened:
-            if opened.metadata.num_rows > MOST_ROWS:
-                raise StoreError(f"{file} has more than {MOST_ROWS:,} rows: split it")
-            table = opened.read()
-        header = tuple(name.strip() for name in table.schema.names)
-        columns = [[text(scalar) for scalar in column] for column in table.columns]
-    except (OSError, ValueError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
-        raise StoreError(
-            f"{file} cannot be read as Parquet: {str(error).partition(chr(10))[0]}"
-        ) from None
-    return header, list(zip(*columns, strict=True)), "."
 
 
 class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,14 +75,23 @@ def read_column_map(path: Path) -> ColumnMap:
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a table as texts, and the ``places`` of the columns of its fields."""
+    """The cells of a table as texts, and the ``places`` of the columns of its fields.
+
+    ``comments`` are those on each row: of all, and of the part that they head.
+    """
 
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    comments: Sequence[str]
     places: Mapping[str, int]
     roles: Mapping[str, Roles]
     unit: str
     column_map: ColumnMap
+
+    @property
+    def timed(self) -> str:
+        """The plain title of the latency, without its unit."""
+        return _unit_of(self.header[self.places["latency"]])[0] if "latency" in self.places else ""
 
     @property
     def unread(self) -> Mapping[int, str]:
@@ -232,7 +153,8 @@ class Table:
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:
     """A table with the columns of a mapping, and those that its header names by itself."""
-    header, rows, decimal = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path)
+    read = parquet_cells if path.suffix.lower() == ".parquet" else csv_cells
+    header, rows, comments, decimal = read(path)
     if not rows:
         what = "has no rows below its header" if header else "is empty"
         raise StoreError(f"{path} {what}: the first line names the columns, each other a network")
@@ -280,7 +202,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
         )
     texts = {name: [row[i] for row in rows if i < len(row)] for name, i in places.items()}
     roles = {name: cells.roles_of(texts[name], decimal) for name in places}
-    table = Table(header, rows, places, roles, unit, column_map)
+    table = Table(header, rows, comments, places, roles, unit, column_map)
     table.refuse_second_header(path)
     table.refuse_lookalikes(path)
     return table
@@ -294,4 +216,4 @@ def _unit_of(column: str) -> tuple[str, str]:
 
 def plain_title(column: str) -> str:
     """A title as the names of fields are written: ``Batch Size`` is batch_size."""
-    return re.sub(r"[\s_-]+", "_", column.strip().lower())
+    return re.sub(r"\.?[\s_-]+", "_", column.strip().lower())

@@ -12,7 +12,8 @@ from pathlib import Path, PurePath
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US, target_of
-from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows, files_at
+from hybridlat.store.importers.files import files_at
+from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
 
 ENDINGS = (".log", ".txt", ".json")

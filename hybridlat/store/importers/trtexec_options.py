@@ -12,7 +12,7 @@ from pathlib import Path
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.store.importers.cells import MOST_US, Refusal
-from hybridlat.store.importers.sheets import encoding_of
+from hybridlat.store.importers.files import encoding_of
 
 CONTRADICTION = "the log contradicts --target"
 MIXED = "no target has this precision or this mix"
