@@ -254,6 +254,7 @@ NET = "network,t\na,1\n"
             for size in (45, 98, 171, 16)
         ),
         ("network,Throughput\na,100\n", "", r"images_per_second.*of images, or of batches"),
+        ("# all in us\nnetwork,latency_ms\na,1\n", "", "unit of 'latency_ms' is us by a comment"),
         (
             "network,latency_ms,Unit\na,1,us\nb,1,ms\n",
             "",
@@ -364,6 +365,7 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
           for heading in ("INT8,INT8,INT8,INT8", "INT8,-,-,--")),
         *(("batch", [f"{one},,{other},", "a,1,{},2"], {2: f"below a heading: {one}, {other}"})
           for one, other in [("V100", "INT8"), ("TensorRT 10.3", "FP16"), ("batch 8", "of 2024")]),
+        ("batch", ["V100,INT8,-,-", "a,1,{},2"], {2: "below a heading: V100, INT8, -, -"}),
         ("batch", ["b,,{},8", "a,1,{},2"], {1: "there is no latency: "}),
         ("statistic", ["a,1,{},mean", "a,0.1,{},std"], {2: "of latencies: statistic: std"}),
         (",x", ["a,1,{},mean,1", "b,1,{},mean,1", "a,2,{},p99,1"],
@@ -648,10 +650,12 @@ def test_latencies_of_one_image_beside_a_batch(
     [
         *((f"# {text}", True)
           for text in ("INT8", "measured on V100", "Results on V100, FP16", "GPU: V100",
-                       "precision = INT8", "TensorRT 10.3", "batch size: 8", "2 streams")),
+                       "precision = INT8", "TensorRT 10.3", "batch size: 8", "2 streams",
+                       "Gerät: V100", "V100 / FP16", "FP16 - batch 8", "target: l4/tensorrt/fp16")),
         *((f"# {text}", False)
           for text in ("FP16", "T4, TensorRT 8.6", "INT8 is slower", "by hand; in 2024",
-                       "1000 iterations", "device: T4", "without NMS")),
+                       "1000 iterations", "device: T4", "without NMS",
+                       "baseline: V100", "latency in ms", "files/int8/a.onnx")),
     ],
 )  # fmt: skip
 def test_comments_that_state_another_run_than_a_row(

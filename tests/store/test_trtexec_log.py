@@ -510,6 +510,8 @@ SHARED = {
     f"{OTHER_JOB}$ wait\n": False,
     f"{OTHER_JOB}[1]+  Done    trtexec --onnx=b.onnx\n": False,
     OWN_JOB: False,
+    "$ python3 train.py > t.txt &\n": True,
+    "$ python3 monitor.py > t.txt &\n$ nvidia-smi dmon &\n": False,
     f"{OTHER_JOB}{OWN_JOB}$ wait\n$ cat a.log\n": True,
     f"{OWN_JOB}$ wait\n{OTHER_JOB}$ wait\n": False,
     "$ ls *.onnx | xargs -P 2 -I{} trtexec --onnx={}\n": True,

@@ -258,7 +258,7 @@ def checked_note(note: str, target: Target, batch: int | None, size: Size | None
 
     A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
     """
-    for part in re.split(r"[,;|()]\s*|\.\s+", note):
+    for part in re.split(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)", note):
         fact, kinds = stated_by(part)
         device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
         is_export = "exporter" in kinds and fact == part.strip()

@@ -36,6 +36,9 @@ STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "hei
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
 _UNIT_IN_NAME = re.compile(rf"(.+?)(?: in |, ?|[ _-]?[ _(\[/-])({_UNITS})[)\]]?", re.IGNORECASE)
+_UNIT_OF_ALL = re.compile(
+    rf"(?i)\b(?:all|latenc\w+|values|units?)(?: \w+)?(?: (?:in|are)|[:=]) (?:in )?({_UNITS})\b"
+)
 _RENAMED = re.compile(r"(^Unnamed: |^Column ?|[._]?(?<!\d)|_duplicated_)[0-9]+$")
 """What pandas, R, DuckDB, Excel and Polars put behind the second of two equal titles."""
 
@@ -196,6 +199,11 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
         state = f"another than {unit}" if unit else "not stated"
         fix = 'write it as latency_ms, or add [units] latency = "ms" to the mapping (--columns)'
         raise StoreError(f"{path}: the unit of {column!r:.60} is {state}: {fix}")
+    others = {u for text in {*comments} for u in _UNIT_OF_ALL.findall(text)}
+    if odd := [other for other in others if US_OF_UNIT[other.lower()] != US_OF_UNIT[unit]]:
+        raise StoreError(
+            f"{path}: the unit of {column!r:.60} is {odd[0]} by a comment: correct one"
+        )
     if not {"network", "onnx"} & {*places, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"

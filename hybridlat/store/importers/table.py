@@ -199,7 +199,10 @@ class _Row:
         if len(filled) == 1 < len({*filter(None, self.table.header)}) - 1:
             return filled.pop()
         of = {name: "".join(self.cells[i : i + 1]) for name, i in self.table.places.items()}
-        figures = (of.get("latency", "") + of.get("throughput", "")).strip("-")
+        figures = [text for name in ("latency", "throughput") if (text := of.get(name, ""))]
+        figures = [
+            f for f in figures if re.match("(?i)[^a-z0-9]*[0-9]", f) and not cells.stated_by(f)[1]
+        ]
         named = {name: of[name] for name in (*_FILLED, "network", "onnx") if name in of}
         odd = (cells.stated_by(text)[1] - {name, "exporter"} for name, text in named.items())
         return "" if figures or not any(odd) else ", ".join(filter(None, self.cells))
