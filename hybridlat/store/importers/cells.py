@@ -184,6 +184,7 @@ def _is_number_or_time(text: str) -> bool:
     return parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
+@functools.lru_cache(1 << 12)
 def is_device(text: str) -> bool:
     """Whether a text names a device that has a data sheet."""
     with suppress(TargetError):
