@@ -490,7 +490,9 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                         "time_per_batch_ms", "inference (ms)")),
         *(("note", cell, "its note speaks of no plain run")
           for cell in ("DLA 0", "per image", "2 streams", "it throttled", "without warm-up",
-                       "interpolated", "incl. NMS", "with pre- and postprocessing", "p95")),
+                       "interpolated", "incl. NMS", "with pre- and postprocessing", "p95",
+                       "outlier", "GPU was shared",
+                       "includes H2D copies", "end-to-end", "min of 100 runs")),
         ("source", "roofline model", "the latency is none that was measured"),
         ("comment", "OOM", "the row says that its run failed"),
         ("Status", "RUNNING", "the row says that its run failed"),
@@ -532,6 +534,7 @@ MEASURED_ON = [
     # A device that is more or less than the target's, or another.
     ("target,gpu", "a,1,a100-80gb/tensorrt/fp16,NVIDIA A100", T4, "a100-80gb/tensorrt/fp16"),
     ("target,gpu", f"{ON},Tesla T4 (g4dn)", T4, f"{T4}"),
+    ("gpu", "a,1,Tesla T4 (Colab)", T4, f"{T4}"),
     ("target,gpu", "a,1,rtx-4090/tensorrt/fp16,RTX 4090 Laptop GPU", T4, "columns of the target"),
     ("target,gpu", "a,1,a100/tensorrt/fp16,A100 80GB", T4, "columns of the target contradict"),
     ("target,gpu", f"{ON},V100", T4, f"columns of the target contradict each other: {T4}, v100"),
@@ -651,7 +654,9 @@ def test_latencies_of_one_image_beside_a_batch(
         *((f"# {text}", True)
           for text in ("INT8", "measured on V100", "Results on V100, FP16", "GPU: V100",
                        "precision = INT8", "TensorRT 10.3", "batch size: 8", "2 streams",
-                       "Gerät: V100", "V100 / FP16", "FP16 - batch 8", "target: l4/tensorrt/fp16")),
+                       "all networks in INT8",
+                       "trtexec --int8 --verbose", "Gerät: V100", "V100 / FP16",
+                       "FP16 - batch 8", "target: l4/tensorrt/fp16")),
         *((f"# {text}", False)
           for text in ("FP16", "T4, TensorRT 8.6", "INT8 is slower", "by hand; in 2024",
                        "1000 iterations", "device: T4", "without NMS",
@@ -670,8 +675,13 @@ def test_comments_that_state_another_run_than_a_row(
 
 
 def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
-    found = read(tmp_path, "network,latency_ms,note\na,1,at 64x32\n", default=T4)
-    assert only(found).size == (64, 32)
+    for note, size in (
+        ("at 64x32", (64, 32)),
+        ("input 64x32", (64, 32)),
+        ("imgsz=320", (320, 320)),
+    ):
+        found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
+        assert only(found).size == size
 
 
 @pytest.mark.parametrize("time", ["time_ms", "time (s)"])
@@ -679,6 +689,7 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
     "rows",
     [
         "{},iterations\na,1,100",
+        "{},reps\na,1,100",
         "{},n_runs\na,1,1000",
         "{},note\na,1,100 loops",
         "{}\n# 100 runs\na,1",

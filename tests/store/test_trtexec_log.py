@@ -78,6 +78,8 @@ def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
 def test_versions_in_the_first_line(tag: str, version: str) -> None:
     text = LOG_8.replace("v8601", f"v{tag}").replace("TensorRT version", "Nothing")
     assert read_log(text).fields["version"] == version
+    text = CUT.replace("version: 8.6.1", f"version: {tag}")  # as 8.0 prints it
+    assert read_log(text).fields["version"] == version
 
 
 def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
@@ -463,6 +465,10 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
     for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
         assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None
+    denied = (
+        "nvidia-smi -lgc 300\nThe current user does not have permission to change clocks for GPU\n"
+    )
+    assert read_runs(denied + LOG_8)[0].objection is None
     said = "Power limit for GPU 00000000:01:00.0 was set to 60.00 W from 70.00 W.\n"
     runs = read_runs(f"nvidia-smi -pl 90\n{said}{LOG_8}nvidia-smi --power-limit=70\n{other}")
     assert [run.labels["power_limit"] for run in runs] == ["60", "70"]
@@ -489,6 +495,8 @@ IDLE, IN_USE = ("9W /  70W", "  3%"), ("65W /  70W", " 97%")
 CSV = "$ nvidia-smi --query-gpu=name,utilization.gpu --format=csv\nname, utilization.gpu [%]\n"
 OTHER_JOB = "$ nohup trtexec --onnx=b.onnx > b.log 2>&1 &\n[1] 71\n"
 OWN_JOB = f"$ {LOG_8.partition(' # ')[2].partition(chr(10))[0]} > a.log 2>&1 &\n"
+DMON = "# gpu   pwr gtemp mtemp    sm   mem\n# Idx     W     C     C     %     %\n"
+DMON += "    0    68    71     -    {}    60\n"
 GR3D = "RAM 3312/7620MB EMC_FREQ 3%@2133 GR3D_FREQ {}%@[306] VDD_IN 4803mW\n"
 SHARED = {
     smi(IN_USE): True,
@@ -509,6 +517,10 @@ SHARED = {
     OTHER_JOB: True,
     f"{OTHER_JOB}$ wait\n": False,
     f"{OTHER_JOB}[1]+  Done    trtexec --onnx=b.onnx\n": False,
+    "$ tmux new -d 'trtexec --loadEngine=b.plan --duration=600'\n": True,
+    DMON.format(98): True,
+    DMON.format(0): False,
+    "# gpu   pid  type  sm  mem\n# Idx     #   C/G     %     %\n    0  12   C     98    60\n": True,
     OWN_JOB: False,
     "$ python3 train.py > t.txt &\n": True,
     "$ python3 monitor.py > t.txt &\n$ nvidia-smi dmon &\n": False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -259,7 +260,7 @@ def checked_note(note: str, target: Target, batch: int | None, size: Size | None
 
     A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
     """
-    for part in re.split(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)", note):
+    for part in re.split(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)|\s--", note):
         fact, kinds = stated_by(part)
         device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
         is_export = "exporter" in kinds and fact == part.strip()
@@ -270,8 +271,9 @@ def checked_note(note: str, target: Target, batch: int | None, size: Size | None
         other = target_of(stated, target)
         _agreeing(target, other.device, other.runtime, other.precision)
         is_other = "batch" in kinds and int(re.sub(r"\D", "", fact)) != (batch or 1)
-        size = size or (shape(fact)[1] if "size" in kinds else None)
-        is_other |= "size" in kinds and shape(fact)[1] != size
+        noted = shape(fact.lstrip("=: _" + string.ascii_letters))[1] if "size" in kinds else size
+        size = size or noted
+        is_other |= noted != size
         if is_other or ("mode" in kinds and other.device != target.device):
             own = f"{fact} beside {target.device}, batch {batch or 1}, size {size or 'of the file'}"
             raise Refusal("the row contradicts itself", own, "correct one of them")

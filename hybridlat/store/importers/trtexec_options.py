@@ -153,7 +153,8 @@ def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
 
 def _beside(text: str, starts: Sequence[int]) -> Iterator[str]:
     """What else of the GPU's work the shell started in the background before each run."""
-    jobs = [(match.start(), match[1] or "") for match in PRINTED["job"].finditer(text)]
+    matches = PRINTED["job"].finditer(text)
+    jobs = [(match.start(), "".join(filter(None, match.groups()))) for match in matches]
     for start in starts:
         own = PRINTED["own"].match(text, start)
         groups: list[list[str]] = [[]]
