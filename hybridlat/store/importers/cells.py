@@ -30,6 +30,7 @@ _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNOR
 _NOTED = {
     name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
 }
+_PARTS = re.compile(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)|\s--")  # of a note
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -260,7 +261,7 @@ def checked_note(note: str, target: Target, batch: int | None, size: Size | None
 
     A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
     """
-    for part in re.split(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)|\s--", note):
+    for part in dict.fromkeys(_PARTS.split(note)):
         fact, kinds = stated_by(part)
         device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
         is_export = "exporter" in kinds and fact == part.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter, defaultdict
@@ -180,9 +181,15 @@ def _check_run(unread: Mapping[int, str], row: Sequence[str], timed: str) -> Non
     fix = "drop the row, or make the column a label (--columns) if it changes nothing"
     for place, title in unread.items():
         cell, name = "".join(row[place : place + 1]), plain_title(title)
-        for reason, *forms in OBJECTIONS:
-            if all(map(re.Pattern.fullmatch, forms, (name, cell, timed))):
-                raise Refusal(reason, f"{title}: {cell}", fix)
+        if reason := _objection(name, cell, timed):
+            raise Refusal(reason, f"{title}: {cell}", fix)
+
+
+@functools.lru_cache(1 << 16)
+def _objection(*texts: str) -> str:
+    """Why a title, a cell and the title of the latency are of no plain run; empty if they may."""
+    each = (reason for reason, *of in OBJECTIONS if all(map(re.Pattern.fullmatch, of, texts)))
+    return next(each, "")
 
 
 @dataclass(frozen=True)
@@ -199,13 +206,13 @@ class _Row:
         if len(filled) == 1 < len({*filter(None, self.table.header)}) - 1:
             return filled.pop()
         of = {name: "".join(self.cells[i : i + 1]) for name, i in self.table.places.items()}
-        figures = [text for name in ("latency", "throughput") if (text := of.get(name, ""))]
-        figures = [
-            f for f in figures if re.match("(?i)[^a-z0-9]*[0-9]", f) and not cells.stated_by(f)[1]
-        ]
+        for name in ("latency", "throughput"):
+            figure = re.match("(?i)[^a-z0-9]*[0-9]([^a-z]*$)?", of.get(name, ""))
+            if figure and (figure[1] is not None or not cells.stated_by(of[name])[1]):
+                return ""
         named = {name: of[name] for name in (*_FILLED, "network", "onnx") if name in of}
         odd = (cells.stated_by(text)[1] - {name, "exporter"} for name, text in named.items())
-        return "" if figures or not any(odd) else ", ".join(filter(None, self.cells))
+        return ", ".join(filter(None, self.cells)) if any(odd) else ""
 
     def network(self, where: str, default: Target | None) -> NetworkRow:
         table = self.table

@@ -159,7 +159,7 @@ def _beside(text: str, starts: Sequence[int]) -> Iterator[str]:
         own = PRINTED["own"].match(text, start)
         groups: list[list[str]] = [[]]
         for job in [job for at, job in jobs if own and at < start]:
-            groups = [*groups, []] if not job else [*groups[:-1], [*groups[-1], job]]
+            groups[-1].append(job) if job else groups.append([])
         others = [[job for job in group if not own or own[1] not in job] for group in groups]
         near = [o for o, group in zip(others, groups, strict=True) if len(o) < len(group)]
         yield next((job for jobs_left in (others[-1], *near) for job in jobs_left), "")
