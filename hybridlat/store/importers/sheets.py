@@ -92,11 +92,6 @@ class Table:
     column_map: ColumnMap
 
     @property
-    def timed(self) -> str:
-        """The plain title of the latency, without its unit."""
-        return _unit_of(self.header[self.places["latency"]])[0] if "latency" in self.places else ""
-
-    @property
     def unread(self) -> Mapping[int, str]:
         """The titles of columns that are no field and no label, by their positions."""
         read = {*self.places.values(), *map(self.header.index, self.column_map.labels)}
@@ -111,7 +106,7 @@ class Table:
             figures = [of[name] for name in ("latency", "throughput") if name in of]
             names = {of[name] for name in ("network", "onnx") if name in of}
             is_second = len(titles.intersection(map(str.casefold, row))) > 1
-            is_second |= not known.isdisjoint(_unit_of(figure)[0] for figure in figures)
+            is_second |= not known.isdisjoint(unit_of(figure)[0] for figure in figures)
             is_second |= number == 1 and names == {""} and not any(f[:1].isdigit() for f in figures)
             units = {US_OF_UNIT.get(figure.strip("()[] ").lower()) for figure in figures}
             is_second |= not units <= {None, US_OF_UNIT[self.unit]}
@@ -145,7 +140,7 @@ class Table:
                 raise StoreError(f"{why}: write all latencies in {self.unit}, and drop it")
             alike = [name for name, form in _TITLES.items() if form.fullmatch(plain_title(title))]
             alike += [n for n, form in _CELLS.items() if texts and all(map(form.fullmatch, texts))]
-            named = [_unit_of(title)[0]] if _unit_of(title)[1] else texts  # a device as a column
+            named = [unit_of(title)[0]] if unit_of(title)[1] else texts  # a device as a column
             alike += ["device"] if named and all(map(cells.is_device, named)) else []
             for name in alike:
                 if name not in known:
@@ -172,7 +167,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
     titles = {i: plain_title(header[i]) for i in free}
     is_rated = not {*titles.values()}.isdisjoint(FIELDS["throughput"])
-    timed = {i: t for i in free for t, unit in [_unit_of(header[i])] if unit or not is_rated}
+    timed = {i: t for i in free for t, unit in [unit_of(header[i])] if unit or not is_rated}
     for name in FIELDS.keys() - mapped.keys():
         named = timed if name == "latency" else titles
         known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
@@ -193,7 +188,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             "one, or name it and its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"
-    own = _unit_of(column)[1]
+    own = unit_of(column)[1]
     unit = column_map.units.get("latency") or own
     if not unit or US_OF_UNIT[own or unit] != US_OF_UNIT[unit]:
         state = f"another than {unit}" if unit else "not stated"
@@ -216,7 +211,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
     return table
 
 
-def _unit_of(column: str) -> tuple[str, str]:
+def unit_of(column: str) -> tuple[str, str]:
     """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
     match = _UNIT_IN_NAME.fullmatch(" ".join(column.split()))
     return (plain_title(match[1]), match[2].lower()) if match else (plain_title(column), "")

@@ -19,7 +19,14 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.files import files_at
-from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain_title, read_table
+from hybridlat.store.importers.sheets import (
+    OBJECTIONS,
+    ColumnMap,
+    Table,
+    plain_title,
+    read_table,
+    unit_of,
+)
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
@@ -84,8 +91,8 @@ def read_networks(
         except HybridlatError as error:
             if len(files) == 1:
                 raise
-            fix = "correct it; the other files are read"
-            read.refused.append(Refusal("the table cannot be read", error, fix).at(file.name))
+            refusal = Refusal("the table cannot be read", error, "correct it; the others are read")
+            read.refused.append(refusal.at(file.name))
     return read
 
 
@@ -98,17 +105,17 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     titles = {place: table.header[place] for place in noted}
     beside = {place: title for place, title in titles.items() if title not in column_map.labels}
     beside |= {**unread, len(table.header): "comment"}
+    timed = unit_of(table.header[table.places["latency"]])[0] if "latency" in table.places else ""
     heading, empty = "", Counter[str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, (row, comment) in enumerate(zip(table.rows, table.comments, strict=True), start=1):
         where, one = f"{file.name}, row {number}", _Row(row, table, comment)
+        part, fix = one.heading(), "say in a column what it says, or drop it"
         try:
-            if part := one.heading():
-                heading = part
-            elif heading:
-                fix = "say in a column what it says, or drop it"
+            if heading and not part:
                 raise Refusal("the row stands below a heading", heading, fix)
-            _check_run(beside, (*row, comment), table.timed)
+            heading = part or heading
+            _check_run(beside, (*row, comment), timed)
             network_row = one.network(where, default)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
@@ -180,8 +187,8 @@ def _check_run(unread: Mapping[int, str], row: Sequence[str], timed: str) -> Non
     """Refusal for a row whose other columns say that it is no plain run of one network."""
     fix = "drop the row, or make the column a label (--columns) if it changes nothing"
     for place, title in unread.items():
-        cell, name = "".join(row[place : place + 1]), plain_title(title)
-        if reason := _objection(name, cell, timed):
+        cell = "".join(row[place : place + 1])
+        if reason := _objection(plain_title(title), cell, timed):
             raise Refusal(reason, f"{title}: {cell}", fix)
 
 

@@ -18,6 +18,7 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, re
 
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
+_BOARD = ("device", "version")  # of an engine, which runs nowhere else
 _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
@@ -112,17 +113,15 @@ def with_builds(runs: Sequence[_Run]) -> list[_Run]:
         engine = _path(log.options, "loadEngine")
         saved = builds.get(engine.name, []) if engine.name else []
         above = [one for other, one, _ in saved if other == file and one.line < log.line]
-        others = [one for other, one, _ in saved if other != file and _same_board(one, log)]
+        board = [log.fields.get(name) for name in _BOARD]
+        elsewhere = [one for other, one, _ in saved if other != file]
+        others = [one for one in elsewhere if [one.fields.get(n) for n in _BOARD] == board]
         is_only = len(others) == 1 and not ANY_NETWORK.fullmatch(engine.stem.lower())
         for build in above[-1:] or (others if is_only else []):
             log = _loaded(log, build)
             used.add(id(build))
         result.append((file, log, times))
     return [run for run in result if run[1].median_us or id(run[1]) not in used]
-
-
-def _same_board(*logs: TrtexecLog) -> bool:
-    return len({(log.fields.get("device"), log.fields.get("version")) for log in logs}) == 1
 
 
 def _loaded(log: TrtexecLog, build: TrtexecLog) -> TrtexecLog:
