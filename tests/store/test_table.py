@@ -492,7 +492,8 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
           for cell in ("DLA 0", "per image", "2 streams", "it throttled", "without warm-up",
                        "interpolated", "incl. NMS", "with pre- and postprocessing", "p95",
                        "outlier", "GPU was shared",
-                       "includes H2D copies", "end-to-end", "min of 100 runs")),
+                       "includes H2D copies", "end-to-end", "min of 100 runs",
+                       "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU")),
         ("source", "roofline model", "the latency is none that was measured"),
         ("comment", "OOM", "the row says that its run failed"),
         ("Status", "RUNNING", "the row says that its run failed"),
@@ -625,14 +626,14 @@ def test_what_a_row_was_measured_on(
         ("a,1,1.5 a,2,0.9 a,8,0.3", "a: 1.5 ms at 1, 0.9 ms at 2", ""),
         ("a,8,0.3 a,1,1.5 b,8,2", "a: 1.5 ms at 1, 0.3 ms at 8", ""),
         ("a,,1.5 a,8,0.3", "a: 1.5 ms at 1, 0.3 ms at 8", ""),
-        ("a,1,1.5 a,2,0.9 a,8,0.3 b,1,1 b,8,5", "a: 1.5 ms at 1, 0.9 ms at 2", ""),
+        ("a,1,1.5 a,8,0.3 b,1,1 b,8,5 c,1,1 c,8,0.2", "a: 1.5 ms at 1, 0.3 ms at 8", ""),
         ("a,1,1.5 a,2,1.4 a,8,9", "", ""),
         ("a,1,1.5 a,1,0.9 b,8,0.3", "", ""),
         # one that is odd, or a network of a table whose others rise
         ("a,1,1.5 a,2,2 a,4,0.3 a,8,7", "", "3"),
         ("a,1,15 a,2,2 a,4,3 a,4,3.1 b,1,1", "", "1"),
         ("a,1,1.5 a,2,0.9 a,8,5", "", "12"),
-        ("a,1,1.5 a,8,0.3 b,1,1 b,8,5 c,1,1 c,8,6", "", "12"),
+        ("a,1,1.5 a,8,0.3 b,1,1 b,8,5", "", "12"),
     ],
 )
 def test_latencies_of_one_image_beside_a_batch(
@@ -653,8 +654,8 @@ def test_latencies_of_one_image_beside_a_batch(
     [
         *((f"# {text}", True)
           for text in ("INT8", "measured on V100", "Results on V100, FP16", "GPU: V100",
-                       "precision = INT8", "TensorRT 10.3", "batch size: 8", "2 streams",
-                       "all networks in INT8",
+                       "precision = INT8", "TensorRT 10.3", "batch_size = 8", "2 streams",
+                       "all networks in INT8", "int8 engine",
                        "trtexec --int8 --verbose", "Gerät: V100", "V100 / FP16",
                        "FP16 - batch 8", "target: l4/tensorrt/fp16")),
         *((f"# {text}", False)

@@ -144,7 +144,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
 def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
     """Why rows are left out whose latency falls as the batch grows, by where they stand.
 
-    One batch alone may be wrong. StoreError where no more networks rise than fall, as those do
+    One batch alone may be wrong. StoreError where more networks fall than rise, as those do
     whose latencies are of single images.
     """
     alike: dict[str, list[NetworkRow]] = defaultdict(list)
@@ -164,7 +164,7 @@ def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
         for row in group:
             if fall and (row.batch or 1) in (odd or us):
                 left_out[row.where] = Refusal(why, of, fix).at(row.where)
-    if len(falls) >= max(rising, 1):
+    if len(falls) > rising:
         raise StoreError(f"{file}: {why} ({falls[0]}): write that of the whole batch")
     return left_out
 
