@@ -493,6 +493,7 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                        "interpolated", "incl. NMS", "with pre- and postprocessing", "p95",
                        "outlier", "GPU was shared",
                        "includes H2D copies", "end-to-end", "min of 100 runs",
+                       "on CPU", "2 GPUs", "includes data loading", "MIG slice",
                        "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU")),
         ("source", "roofline model", "the latency is none that was measured"),
         ("comment", "OOM", "the row says that its run failed"),
@@ -691,6 +692,7 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
     [
         "{},iterations\na,1,100",
         "{},reps\na,1,100",
+        "{},count\na,1,100",
         "{},n_runs\na,1,1000",
         "{},note\na,1,100 loops",
         "{}\n# 100 runs\na,1",
