@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ _TITLES, _CELLS = (
     {name: re.compile(form, re.IGNORECASE) for name, form in _NAMES[table].items()}
     for table in ("columns_alike", "cells_alike")
 )
-OBJECTIONS = [
+_OBJECTIONS = [
     # Of a title, of its cells, and of the title of the latency.
     (reason, *(re.compile(form, re.IGNORECASE) for form in forms))
     for reason, forms in _NAMES["objections"].items()
@@ -147,6 +148,22 @@ class Table:
                     fix = f"name it {FIELDS[name][0]}, say what it is with --columns, or drop it"
                     why = f"{path} has a column {title!r:.60} that may be the {name}"
                     raise StoreError(f"{why}, and is not known as that: {fix}")
+
+
+def check_run(unread: Mapping[int, str], row: Sequence[str], timed: str) -> None:
+    """Refusal for a row whose other columns say that it is no plain run of one network."""
+    fix = "drop the row, or make the column a label (--columns) if it changes nothing"
+    for place, title in unread.items():
+        cell = "".join(row[place : place + 1])
+        if reason := _objection(plain_title(title), cell, timed):
+            raise cells.Refusal(reason, f"{title}: {cell}", fix)
+
+
+@functools.lru_cache(1 << 16)
+def _objection(*texts: str) -> str:
+    """Why a title, a cell and the title of the latency are of no plain run; empty if they may."""
+    each = (reason for reason, *of in _OBJECTIONS if all(map(re.Pattern.fullmatch, of, texts)))
+    return next(each, "")
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:

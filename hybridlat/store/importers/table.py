@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections import Counter, defaultdict
@@ -19,14 +18,7 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.files import files_at
-from hybridlat.store.importers.sheets import (
-    OBJECTIONS,
-    ColumnMap,
-    Table,
-    plain_title,
-    read_table,
-    unit_of,
-)
+from hybridlat.store.importers.sheets import ColumnMap, Table, check_run, read_table, unit_of
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
@@ -115,7 +107,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             if heading and not part:
                 raise Refusal("the row stands below a heading", heading, fix)
             heading = part or heading
-            _check_run(beside, (*row, comment), timed)
+            check_run(beside, (*row, comment), timed)
             network_row = one.network(where, default)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
@@ -181,22 +173,6 @@ def _fall(us: Mapping[int, float]) -> tuple[int, ...]:
             return most, batch
         most = max(most, batch, key=us.__getitem__)
     return ()
-
-
-def _check_run(unread: Mapping[int, str], row: Sequence[str], timed: str) -> None:
-    """Refusal for a row whose other columns say that it is no plain run of one network."""
-    fix = "drop the row, or make the column a label (--columns) if it changes nothing"
-    for place, title in unread.items():
-        cell = "".join(row[place : place + 1])
-        if reason := _objection(plain_title(title), cell, timed):
-            raise Refusal(reason, f"{title}: {cell}", fix)
-
-
-@functools.lru_cache(1 << 16)
-def _objection(*texts: str) -> str:
-    """Why a title, a cell and the title of the latency are of no plain run; empty if they may."""
-    each = (reason for reason, *of in OBJECTIONS if all(map(re.Pattern.fullmatch, of, texts)))
-    return next(each, "")
 
 
 @dataclass(frozen=True)
