@@ -150,6 +150,33 @@ def test_a_plan_of_format_2_and_its_results() -> None:
     assert sum(count for _, count in breakdown.cells) == 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (
+            "board",
+            {"board": {"engine": "fake", "engine_version": "2.0"}},
+            "boards of two kinds, by",
+        ),
+        ("visit", {"reference_us": 99.0}, "1 visits are there twice, with other samples"),
+        ("visit", {}, ""),
+    ],
+)
+def test_a_journal_with_a_line_that_contradicts_it_is_refused(
+    tmp_path: Path, kind: str, change: dict[str, object], words: str
+) -> None:
+    shutil.copytree(GOLDEN / "plan_format_2", tmp_path, dirs_exist_ok=True)
+    results = tmp_path / "results.jsonl"
+    lines = list(map(json.loads, results.read_text().splitlines()))
+    copied = next(line for line in lines if line["kind"] == kind) | change
+    results.write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, copied]))
+    if not words:
+        assert plan_results.read_results(tmp_path).measurements
+        return
+    with pytest.raises(StoreError, match=words):
+        plan_results.read_results(tmp_path)
+
+
 def test_a_plan_with_signatures_of_another_format_is_refused(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "plan_format_2", tmp_path, dirs_exist_ok=True)
     manifest = json.loads((tmp_path / "manifest.json").read_text())

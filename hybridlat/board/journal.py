@@ -36,10 +36,11 @@ _SHAPES = {
         "process?": COUNT, "reference_us?": NUMBER, "launch?": TEXT, "built?": {TEXT: {TEXT: FACT}},
     }),
 }  # fmt: skip
-_SAME = (
+SAME = (
     "runner", "engine", "engine_version", "gpu", "model", "uuid", "driver", "jetpack",
     "power_mode", "power_limit_w", "max_sm_mhz", "settings",
 )  # fmt: skip
+"""Facts that name a board and how it ran: its id is their hash."""
 
 
 class Journal(object):
@@ -72,7 +73,7 @@ class Journal(object):
                 "%s holds results of another plan: move it away to measure this one" % self._path
             )
         if line.get("board_id") != self.board_id:
-            both = [(key, line["board"].get(key, ""), facts.get(key, "")) for key in _SAME]
+            both = [(key, line["board"].get(key, ""), facts.get(key, "")) for key in SAME]
             changed = "; ".join("%s %r then, %r now" % one for one in both if one[1] != one[2])
             raise BoardError(
                 "%s holds results of another board (%s): use --results with another file name"
@@ -130,7 +131,7 @@ def _end_line(path: str) -> None:
 
 def board_id(facts: Dict[str, str]) -> str:
     """16 hex digits that name device, driver, engine version, runner and power mode together."""
-    text = "\n".join("%s=%s" % (key, facts.get(key, "")) for key in _SAME)
+    text = "\n".join("%s=%s" % (key, facts.get(key, "")) for key in SAME)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 

@@ -68,7 +68,7 @@ def misfit(value: Any, shape: Any, at: str = "") -> str:
                 wrong = next((one for one in value if not key.fits(one)), None)
                 if wrong is not None:
                     return "%s: %.60r is no %s" % (at, wrong, key.words)
-                parts += [("%s.%.40s" % (at, name), one, part) for name, one in value.items()]
+                parts += [("%s.%.40a" % (at, name), one, part) for name, one in value.items()]
             elif key.rstrip("?") in value:
                 parts.append((("%s.%s" % (at, key)).strip("?."), value[key.rstrip("?")], part))
             elif not key.endswith("?"):

@@ -206,7 +206,8 @@ def is_gpu(target: Target) -> bool:
     """Whether a target's device is a GPU, by its data sheet, or by its engine without one."""
     if target.device in names():
         return load(target.device).kind == "gpu"
-    return "tensorrt" in target.engine
+    of_cpus = shipped_table("names")["words"]["surely_cpu"]
+    return "tensorrt" in target.engine and set(of_cpus).isdisjoint(target.device.split("-"))
 
 
 def versions_there(target: Target) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from hybridlat.board import BoardError
-from hybridlat.board.journal import MAX_LOST, read_lines
+from hybridlat.board.journal import MAX_LOST, SAME, read_lines
 from hybridlat.board.plan import Plan
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
@@ -63,6 +63,9 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
             raise StoreError(f"{path} has a line of format {line['format']}, not 1")
         if line["kind"] == "board" and line["plan"] != manifest["plan"]:
             raise StoreError(f"{path} holds results of another plan ({line['plan'][:60]!r})")
+        of = line.get("board", header["board"])
+        if changed := [key for key in SAME if of.get(key) != header["board"].get(key)]:
+            raise StoreError(f"{path} is of boards of two kinds, by {changed[0]}: keep each apart")
         if line["board_id"] != header["board_id"]:
             raise StoreError(
                 f"{path} mixes results of two boards ({header['board_id'][:60]!r} and "
@@ -81,6 +84,10 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
     for line in undated:
         line["at"] = ""
     visits, failures = ([x for x in lines if x["kind"] == one] for one in ("visit", "failure"))
+    places = [(line["task"], line["round"], line.get("visit")) for line in visits]
+    if len(set(places)) < len(unlike := {json.dumps(x, sort_keys=True) for x in visits}):
+        why = f"{len(unlike) - len(set(places))} visits are there twice, with other samples"
+        raise StoreError(f"{path}: {why}: copy the whole file from the board again")
     lost = Counter(line["task"] for line in failures if line.get("lost"))
     final = [one for one in failures if not one.get("lost") or lost[one["task"]] >= MAX_LOST]
     failed = {line["task"]: line["error"] for line in final}
@@ -91,6 +98,10 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
         text = "%s is of a GPU named %r, and counts as %s as the plan says: plan for its own name"
         _log.warning(text + " if it is another", path, gpu, device)
     limit = {} if "PCI" in gpu else {"power_limit": facts.get("power_limit_w", "")}
+    sensors = [of for visit in visits for of in visit.get("sensors", {}).values()]
+    clocks = [mhz for of in sensors for name, mhz in of.items() if name.startswith("sm_mhz")]
+    if len(clocks) > 1 and len({*clocks}) == 1 and isinstance(clocks[0], float | int):
+        limit["clock"] = str(clocks[0])  # the user locked it
     if held := held_on(Target(device, "tensorrt", "fp32"), limit):
         text = "%s: %s (%s), and counts as %s: plan for a device of its own name if it stays so"
         _log.warning(text, path, held.reason, held.value, device)

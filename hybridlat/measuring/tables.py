@@ -170,6 +170,9 @@ def held_on(target: Target, labels: Mapping[str, str]) -> Refusal | None:
     if not (any(held) and device in device_sheets.names() and device_sheets.is_gpu(target)):
         return None
     sheet = device_sheets.load(device)
+    if sheet.shares_memory and float(held[0] or 0) * 1e6 > 1.05 * sheet.clock_hz:
+        value = f"{held[0]} MHz, of {device} {sheet.clock_hz / 1e6:g}"
+        return Refusal("the GPU's clock is of another power mode", value, "name the mode's device")
     return held_below(held, (sheet.clock_hz, sheet.memory_clock_hz, sheet.power_w))
 
 

@@ -280,7 +280,9 @@ def _stretches(
         axis = -1 if a.axis is None and over_last else a.axis
         if axis is None or not shape or not -len(shape) <= axis < len(shape):
             last_kept = bool(main[0]) and main[0][-1:] == shape[-1:]
-            return math.prod(shape[2:]) if last_kept else 1, max(math.prod(shape) // main[1], 1)
+            return math.prod(shape[2:]) if last_kept else 1, max(
+                math.prod(shape) // (main[1] or 1), 1
+            )
         axis %= len(shape)
         return math.prod(shape[axis + 1 :]), shape[axis]
     if kind == KINDS["move"]:

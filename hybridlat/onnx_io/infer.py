@@ -95,7 +95,7 @@ def results_of(
 
 def _like_read(node: FileNode, types: Sequence[TensorType], opsets: Opsets) -> TensorType | None:
     """What one of ``_LIKE_READ`` makes of tensors of these types."""
-    if not types or node.op not in ("BiasSplitGelu", "NhwcConv"):
+    if not all(t.shape for t in types) or node.op not in ("BiasSplitGelu", "NhwcConv"):
         return next(iter(types), None)
     if node.op == "BiasSplitGelu":
         return types[0]._replace(shape=(*types[0].shape[:-1], types[0].shape[-1] // 2))

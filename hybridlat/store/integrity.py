@@ -11,16 +11,20 @@ from typing import TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of, read
+from hybridlat.schema import names
 from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
 from hybridlat.store.database import Database, unpacked
+from hybridlat.store.importers.cells import is_device
 from hybridlat.store.packs import INFO_FILE, LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, entry_of, row_of
 
 R = TypeVar("R", Measurement, Breakdown)
 _LONGEST = 400  # letters; names in files of others have any length
 _TOLERANCE = 1.01
+_ENGINES = shipped_table("names")["known"]
 _LEAST_US = 0.05  # what a cell that the noise hides counts as
 _ENTRIES = """
 SELECT measurement.id, kind, signature, latency_us, spread_share, measured_at, failure, target.name
@@ -170,6 +174,16 @@ def doubts(record: Measurement) -> Iterator[str]:
             yield f"latency_us {record.latency_us:.6g} is below its fastest sample {fastest:.6g}"
         elif record.latency_us > _LEAST_US and record.overhead_us > max(_TOLERANCE * slowest, 0):
             yield f"overhead_us {record.overhead_us:.6g} is above its samples, {slowest:.6g}"
+    target, facts = record.target, record.environment
+    engine, _, version = facts.get("engine", "").partition(" ")
+    version = facts.get("engine_version", version)
+    is_same = not version or f"{version}.".startswith(f"{target.version}.".lstrip("."))
+    if engine in _ENGINES and not (engine == target.engine and is_same):
+        yield f"its engine is {engine} {version}".rstrip() + f", and not that of {target}"
+    if is_device(gpu := facts.get("gpu", "")) and not names.boards_of(gpu, [target.device]):
+        words, own = ({*name.split("-")} for name in (names.device_name(gpu), target.device))
+        if not (words <= own or own <= words):
+            yield f"its GPU is {gpu}, and not that of {target}"
     if record.measured_at:
         try:
             datetime.fromisoformat(record.measured_at)

@@ -182,6 +182,13 @@ def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
         plan_results.read_results(folder)
 
 
+def test_a_message_about_a_manifest_is_one_that_a_person_reads(make_plan: MakePlan) -> None:
+    odd = {"\x1b[2J": 1}
+    folder = change(make_plan("fake"), lambda body: body["records"][0].update(labels=odd))
+    with pytest.raises(BoardError, match=r"labels\.'\\x1b\[2J' 1 is no text"):
+        Plan(str(folder))
+
+
 def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan: MakePlan) -> None:
     folder = make_plan("fake")
     manifest = folder / "manifest.json"

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -272,6 +273,14 @@ def test_a_board_of_less_power_than_its_own_is_named(
         assert plan_results.read_results(folder).measurements
         words = "power was held below its own (200.00 W), and counts as v100"
         assert (words in caplog.text) == bool(caplog.text) == is_named
+    for mhz, is_named in [([900, 900], True), ([900, 1110], False), ([1530, 1530], False)]:
+        for line, number in zip(lines, itertools.cycle(mhz), strict=False):
+            line["sensors"] = {"x": {"sm_mhz_before": mhz[0], "sm_mhz_after": number}}
+        texts = map(json.dumps, [{**header, "plan": plan, "board": board}, *lines])
+        (folder / "results.jsonl").write_text("\n".join([*texts, ""]))
+        caplog.clear()
+        assert plan_results.read_results(folder).measurements
+        assert ("clock was held below its own (900 MHz)" in caplog.text) == is_named
 
 
 def test_a_second_run_waits_for_the_first_and_names_it(

@@ -138,6 +138,10 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
         slow = refusal([row(target=Target("t4", "torch", "fp32"), labels={clock: "900"})], nets)
         words = f"the {whose}'s clock was held below its own"
         assert (slow.reason, slow.value) == (words, "900 MHz")
+    faster = row(target=Target("orin-nano", "tensorrt", "fp16"), labels={"clock": "1020"})
+    assert refusal([faster], nets).reason == "the GPU's clock is of another power mode"
+    unknown = refusal([row(target=Target("xeon-8370c", "tensorrt", "fp16"))], nets)
+    assert unknown.reason == "the engine runs on GPUs alone"
     on_t4 = Target("t4", "torch", "fp32")
     limited = refusal([row(target=on_t4, labels={"power_limit": "60"})], nets)
     assert (limited.reason, limited.value) == ("the GPU's power was held below its own", "60 W")

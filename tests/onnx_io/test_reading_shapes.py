@@ -141,6 +141,13 @@ def test_what_is_written_for_gpus_alone_gets_its_shape() -> None:
     assert types["y"] == TensorType("float32", (2, 5, 5, 8))
 
 
+@pytest.mark.parametrize("operator", ["BiasSplitGelu(x, w)", "NhwcConv(x, w)", "NhwcConv(w, x)"])
+def test_what_is_written_for_gpus_alone_may_read_a_scalar(operator: str) -> None:
+    text = f"g (float x) => (float y) {{ y = com.microsoft.{operator} }}"
+    read = read_network(model(text, {"w": (1, [8, 3, 3, 4])}))
+    assert read.types["y"].dtype == "float32"
+
+
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
     text = """g (float[2,5,8] x) => (float[2,8,5] y)
       { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }"""

@@ -57,7 +57,7 @@ def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
 def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) -> None:
     uuid = "GPU-0a1b2c3d-1111-2222-3333-444455556666"
     facts = {
-        "engine": "tensorrt 10.3", "gpu": "NVIDIA L4", "driver": "550.54", "uuid": uuid,
+        "engine": "tensorrt 8.6", "gpu": "NVIDIA H100", "driver": "550.54", "uuid": uuid,
         "pci_bus": "0000:65:00.0", "system": "Linux 6.1.0-acme x86_64", "serial": "1422719003",
         "board_id": "feedfeedfeedfeed", "plan": "feedfeedfeedfeed", "hostname": "jane-desktop",
         "model": "/home/jane/board", "load": "0.1",
@@ -246,6 +246,8 @@ def test_lines_without_an_end_are_bounded(pack: Path, monkeypatch: pytest.Monkey
         ({"latency_us": 0.01}, "below its fastest sample"),
         ({"measured_at": "yesterday"}, "measured_at 'yesterday' is no time"),
         ({"target": str(OTHER)}, "it is of h100/tensorrt-8.6/fp16, the pack of fake/"),
+        ({"environment": {"engine": "tensorrt"}}, "its engine is tensorrt, and not that of fake/"),
+        ({"environment": {"gpu": "NVIDIA A100"}}, "its GPU is NVIDIA A100, and not that of fake/"),
         ({"visits": [{"samples_us": [-1.0], "drift": 1.0, "process": 1}]}, "is not positive"),
     ],
 )

@@ -254,6 +254,7 @@ NET = "network,t\na,1\n"
             for size in (45, 98, 171, 16)
         ),
         ("network,Throughput\na,100\n", "", r"images_per_second.*of images, or of batches"),
+        ("# all in us\nnetwork,latency_ms\na,1\n", "", "unit of 'latency_ms' is us by a comment"),
         (
             "network,latency_ms,Unit\na,1,us\nb,1,ms\n",
             "",
@@ -367,6 +368,10 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
          {1: "differ in plan, not read: 7W", 2: "differ in plan, not read: 15W"}),
         *(("batch", [heading, "a,1,{},2"], {2: "below a heading: INT8"})
           for heading in ("INT8,INT8,INT8,INT8", "INT8,-,-,--")),
+        *(("batch", [f"{one},,{other},", "a,1,{},2"], {2: f"below a heading: {one}, {other}"})
+          for one, other in [("V100", "INT8"), ("TensorRT 10.3", "FP16"), ("batch 8", "of 2024")]),
+        ("batch", ["V100,INT8,-,-", "a,1,{},2"], {2: "below a heading: V100, INT8, -, -"}),
+        ("batch", ["b,,{},8", "a,1,{},2"], {1: "there is no latency: "}),
         ("statistic", ["a,1,{},mean", "a,0.1,{},std"], {2: "of latencies: statistic: std"}),
         (",x", ["a,1,{},mean,1", "b,1,{},mean,1", "a,2,{},p99,1"],
          {1: "a column without title, not read: mean", 3: "not read: p99"}),
@@ -488,7 +493,14 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
         *((title, "5", "the latency may be in another column, whose title says more")
           for title in ("FP16 (ms)", "latency_fp16_ms", "tensorrt_latency_ms", "TRT time (us)",
                         "time_per_batch_ms", "inference (ms)")),
-        *(("note", cell, "its note speaks of no plain run") for cell in ("DLA 0", "per image")),
+        *(("note", cell, "its note speaks of no plain run")
+          for cell in ("DLA 0", "per image", "2 streams", "it throttled", "without warm-up",
+                       "interpolated", "incl. NMS", "with pre- and postprocessing", "p95",
+                       "outlier", "GPU was shared",
+                       "includes H2D copies", "end-to-end", "min of 100 runs",
+                       "on CPU", "2 GPUs", "includes data loading", "MIG slice",
+                       "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU")),
+        ("source", "roofline model", "the latency is none that was measured"),
         ("comment", "OOM", "the row says that its run failed"),
         ("Status", "RUNNING", "the row says that its run failed"),
         *((title, "128", "the row is of sequences of a stated length")
@@ -529,6 +541,7 @@ MEASURED_ON = [
     # A device that is more or less than the target's, or another.
     ("target,gpu", "a,1,a100-80gb/tensorrt/fp16,NVIDIA A100", T4, "a100-80gb/tensorrt/fp16"),
     ("target,gpu", f"{ON},Tesla T4 (g4dn)", T4, f"{T4}"),
+    ("gpu", "a,1,Tesla T4 (Colab)", T4, f"{T4}"),
     ("target,gpu", "a,1,rtx-4090/tensorrt/fp16,RTX 4090 Laptop GPU", T4, "columns of the target"),
     ("target,gpu", "a,1,a100/tensorrt/fp16,A100 80GB", T4, "columns of the target contradict"),
     ("target,gpu", f"{ON},V100", T4, f"columns of the target contradict each other: {T4}, v100"),
@@ -614,22 +627,87 @@ def test_what_a_row_was_measured_on(
 
 
 @pytest.mark.parametrize(
-    ("latencies", "fall"),
+    ("latencies", "fall", "left_out"),
     [
-        ("a,1,1.5 a,2,0.9 a,8,0.3", "a: 1.5 ms at 1, 0.9 ms at 2"),
-        ("a,8,0.3 a,1,1.5 b,8,2", "a: 1.5 ms at 1, 0.3 ms at 8"),
-        ("a,,1.5 a,8,0.3", "a: 1.5 ms at 1, 0.3 ms at 8"),
-        ("a,1,1.5 a,2,1.4 a,8,9", ""),
-        ("a,1,1.5 a,1,0.9 b,8,0.3", ""),
+        ("a,1,1.5 a,2,0.9 a,8,0.3", "a: 1.5 ms at 1, 0.9 ms at 2", ""),
+        ("a,8,0.3 a,1,1.5 b,8,2", "a: 1.5 ms at 1, 0.3 ms at 8", ""),
+        ("a,,1.5 a,8,0.3", "a: 1.5 ms at 1, 0.3 ms at 8", ""),
+        ("a,1,1.5 a,8,0.3 b,1,1 b,8,5 c,1,1 c,8,0.2", "a: 1.5 ms at 1, 0.3 ms at 8", ""),
+        ("a,1,1.5 a,2,1.4 a,8,9", "", ""),
+        ("a,1,1.5 a,1,0.9 b,8,0.3", "", ""),
+        # one that is odd, or a network of a table whose others rise
+        ("a,1,1.5 a,2,2 a,4,0.3 a,8,7", "", "3"),
+        ("a,1,15 a,2,2 a,4,3 a,4,3.1 b,1,1", "", "1"),
+        ("a,1,1.5 a,2,0.9 a,8,5", "", "12"),
+        ("a,1,1.5 a,8,0.3 b,1,1 b,8,5", "", "12"),
     ],
 )
-def test_latencies_of_one_image_beside_a_batch(tmp_path: Path, latencies: str, fall: str) -> None:
+def test_latencies_of_one_image_beside_a_batch(
+    tmp_path: Path, latencies: str, fall: str, left_out: str
+) -> None:
     text = "\n".join(["network,batch,latency_ms", *latencies.split()])
     if not fall:
-        assert len(read(tmp_path, text, default=T4).rows) == 3
+        found = read(tmp_path, text, default=T4)
+        assert [refusal.where[-1] for refusal in found.refused] == [*left_out]
+        assert len(found.rows) == len(latencies.split()) - len(left_out)
         return
     with pytest.raises(StoreError, match=rf"falls as the batch grows, .* \({fall}\): write that"):
         read(tmp_path, text, default=T4)
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_other"),
+    [
+        *((f"# {text}", True)
+          for text in ("INT8", "measured on V100", "Results on V100, FP16", "GPU: V100",
+                       "precision = INT8", "TensorRT 10.3", "batch_size = 8", "2 streams",
+                       "all networks in INT8", "int8 engine",
+                       "trtexec --int8 --verbose", "Gerät: V100", "V100 / FP16",
+                       "FP16 - batch 8", "target: l4/tensorrt/fp16")),
+        *((f"# {text}", False)
+          for text in ("FP16", "T4, TensorRT 8.6", "INT8 is slower", "by hand; in 2024",
+                       "1000 iterations", "device: T4", "without NMS",
+                       "baseline: V100", "latency in ms", "files/int8/a.onnx")),
+    ],
+)  # fmt: skip
+def test_comments_that_state_another_run_than_a_row(
+    tmp_path: Path, comment: str, is_other: bool
+) -> None:
+    text = "{}\nnetwork,latency_ms\n{}\na,1\n{}\nb,2\n{}\n"
+    for place, outcomes in enumerate(("", "b", "a", "")):
+        places = ["# a comment"] * 4
+        places[place] = f"# more\n{comment}"
+        found = read(tmp_path, text.format(*places), default=T4)
+        assert "".join(row.names[0] for row in found.rows) == (outcomes if is_other else "ab")
+
+
+def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
+    for note, size in (
+        ("at 64x32", (64, 32)),
+        ("input 64x32", (64, 32)),
+        ("imgsz=320", (320, 320)),
+    ):
+        found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
+        assert only(found).size == size
+
+
+@pytest.mark.parametrize("time", ["time_ms", "time (s)"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "{},iterations\na,1,100",
+        "{},reps\na,1,100",
+        "{},count\na,1,100",
+        "{},n_runs\na,1,1000",
+        "{},note\na,1,100 loops",
+        "{}\n# 100 runs\na,1",
+    ],
+)
+def test_a_time_of_all_iterations(tmp_path: Path, time: str, rows: str) -> None:
+    (refusal,) = read(tmp_path, "network," + rows.format(time), default=T4).refused
+    assert refusal.reason.startswith("the time may be of all iterations: name it latency_ms")
+    only(read(tmp_path, "network," + rows.format(f"latency {time[5:]}"), default=T4))
+    only(read(tmp_path, "network," + re.sub("100+", "1", rows.format(time)), default=T4))
 
 
 def test_files_that_are_not_read_are_named_or_refused(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
 def test_versions_in_the_first_line(tag: str, version: str) -> None:
     text = LOG_8.replace("v8601", f"v{tag}").replace("TensorRT version", "Nothing")
     assert read_log(text).fields["version"] == version
+    text = CUT.replace("version: 8.6.1", f"version: {tag}")  # as 8.0 prints it
+    assert read_log(text).fields["version"] == version
 
 
 def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
@@ -342,6 +344,15 @@ def test_an_engine_runs_at_one_where_no_sizes_are_stated(
     assert all(row.batch is None and not row.shapes for row in read.rows)  # the file's own: 1
 
 
+def test_a_failed_build_saves_no_engine(tmp_path: Path) -> None:
+    failed = build("--int8") + "&&&& FAILED TensorRT.trtexec\n"
+    for above, outcomes in ((build("--fp16"), ["fp16"]), ("", [])):
+        (tmp_path / "a.log").write_text(above + failed + USED)
+        read = read_logs([tmp_path])
+        assert [row.target.precision for row in read.rows] == outcomes
+        assert any("the run failed" in refusal.reason for refusal in read.refused)
+
+
 def test_an_engine_of_any_name_is_that_of_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(build("--int8", "model.plan") + build("--fp16", "y.plan"))
     (tmp_path / "b.log").write_text(USED.replace("x.plan", "model.plan"))
@@ -454,6 +465,10 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     rate = "[I] Compute Clock Rate: 0.9 GHz\n[I] Memory Clock Rate: 5 GHz\n"  # locks steady it
     for words in ("nvidia-smi -ac 5001,900", "jetson_clocks", "nvidia-smi -pl 70", "nvpmodel -m 0"):
         assert read_runs(f"{words}\n{LOG_8}{rate}")[0].objection is None
+    denied = (
+        "nvidia-smi -lgc 300\nThe current user does not have permission to change clocks for GPU\n"
+    )
+    assert read_runs(denied + LOG_8)[0].objection is None
     said = "Power limit for GPU 00000000:01:00.0 was set to 60.00 W from 70.00 W.\n"
     runs = read_runs(f"nvidia-smi -pl 90\n{said}{LOG_8}nvidia-smi --power-limit=70\n{other}")
     assert [run.labels["power_limit"] for run in runs] == ["60", "70"]
@@ -478,6 +493,11 @@ def smi(*rows: tuple[str, str]) -> str:
 
 IDLE, IN_USE = ("9W /  70W", "  3%"), ("65W /  70W", " 97%")
 CSV = "$ nvidia-smi --query-gpu=name,utilization.gpu --format=csv\nname, utilization.gpu [%]\n"
+OTHER_JOB = "$ nohup trtexec --onnx=b.onnx > b.log 2>&1 &\n[1] 71\n"
+OWN_JOB = f"$ {LOG_8.partition(' # ')[2].partition(chr(10))[0]} > a.log 2>&1 &\n"
+DMON = "# gpu   pwr gtemp mtemp    sm   mem\n# Idx     W     C     C     %     %\n"
+DMON += "    0    68    71     -    {}    60\n"
+GR3D = "RAM 3312/7620MB EMC_FREQ 3%@2133 GR3D_FREQ {}%@[306] VDD_IN 4803mW\n"
 SHARED = {
     smi(IN_USE): True,
     smi(IDLE): False,
@@ -494,6 +514,25 @@ SHARED = {
     "[0] Tesla T4         | 64'C,  97 % |  6014 / 15360 MB | bob(6012M)\n": True,
     "[0] Tesla T4         | 34'C,   0 % |     2 / 15360 MB |\n": False,
     "$ ./gpu_burn 600 &\n": True,
+    OTHER_JOB: True,
+    f"{OTHER_JOB}$ wait\n": False,
+    f"{OTHER_JOB}[1]+  Done    trtexec --onnx=b.onnx\n": False,
+    "$ tmux new -d 'trtexec --loadEngine=b.plan --duration=600'\n": True,
+    "$ docker run -d nvcr.io/nvidia/tensorrt:23.10-py3 trtexec --loadEngine=b.plan\n": True,
+    "for m in a b; do\n  trtexec --onnx=$m.onnx &\ndone\nwait\n": True,
+    "for m in a b; do\n  trtexec --onnx=$m.onnx\ndone\n": False,
+    DMON.format(98): True,
+    DMON.format(0): False,
+    "# gpu   pid  type  sm  mem\n# Idx     #   C/G     %     %\n    0  12   C     98    60\n": True,
+    OWN_JOB: False,
+    "$ python3 train.py > t.txt &\n": True,
+    "$ python3 monitor.py > t.txt &\n$ nvidia-smi dmon &\n": False,
+    f"{OTHER_JOB}{OWN_JOB}$ wait\n$ cat a.log\n": True,
+    f"{OWN_JOB}$ wait\n{OTHER_JOB}$ wait\n": False,
+    "$ ls *.onnx | xargs -P 2 -I{} trtexec --onnx={}\n": True,
+    f"{GR3D.format(0)}{GR3D.format(99)}": True,
+    f"{GR3D.format(99)}{GR3D.format(3)}": False,
+    f"{GR3D.format(99)}&&&& PASSED TensorRT.trtexec\n": False,
     "nvidia.com/gpu.product=Tesla-T4-SHARED\n": True,
     "  nvidia.com/gpu.replicas: 4\n": True,
     "  nvidia.com/gpu.replicas: 1\n": False,
@@ -535,6 +574,10 @@ def test_a_jetson_under_load_keeps_its_clock() -> None:
     }.items():
         assert read_log(LOG_8 + lines).labels == clock
         assert read_log(f"{LOG_8}&&&& PASSED TensorRT.trtexec\n{lines}").labels == {}
+    shown = "GPU MinFreq=306000000 MaxFreq=408000000 CurrentFreq=306000000\n"
+    shown += "EMC MinFreq=204000000 MaxFreq=665600000 CurrentFreq=665600000 FreqOverride=0\n"
+    (run,) = read_runs(shown + LOG_8)  # as jetson_clocks --show prints them
+    assert run.labels == {"clock": "408", "memory_clock": "665"}
 
 
 @pytest.mark.parametrize("median", ["9.23", "0.1", "0", "nan", "-1.23", "1.2.3", "9" * 400])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -28,6 +30,7 @@ _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNOR
 _NOTED = {
     name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
 }
+_PARTS = re.compile(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)|\s--")  # of a note
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -183,6 +186,7 @@ def _is_number_or_time(text: str) -> bool:
     return parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
+@functools.lru_cache(1 << 12)
 def is_device(text: str) -> bool:
     """Whether a text names a device that has a data sheet."""
     with suppress(TargetError):
@@ -243,27 +247,38 @@ def board(device: str, default: Target | None) -> str:
     raise Refusal("several boards have this chip", value, "name it, or say which with --target")
 
 
-def refuse_note(note: str, target: Target, batch: int | None, size: Size | None) -> None:
-    """Refusal for a note a part of which is another batch, size or target than its row's.
+@functools.lru_cache(1 << 12)
+def stated_by(part: str) -> tuple[str, frozenset[str]]:
+    """What a cell or a part of a note is in itself (``V100`` of "on V100"), and of which kinds."""
+    match = _NOTED["fact"].fullmatch(part.strip())
+    fact = match["fact"] if match else ""
+    kinds = {name for name, form in _NOTED.items() if form.fullmatch(fact)} - {"fact"}
+    return fact, frozenset(kinds | ({"device"} if is_device(fact) else set()))
+
+
+def checked_note(note: str, target: Target, batch: int | None, size: Size | None) -> Size | None:
+    """The size, which the note may state; Refusal for a part that is another fact than its row's.
 
     A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
     """
-    for part in re.split(r"[,;|()]\s*|\.\s+", note):
-        match = _NOTED["fact"].fullmatch(part.strip())
-        fact = match["fact"] if match else ""
-        is_a = {name: bool(form.fullmatch(fact)) for name, form in _NOTED.items()}
-        device = f"{names.MODES.sub('', target.device)} {fact}" if is_a["mode"] else fact
-        if is_a["exporter"] and fact == part.strip() and "torch" not in target.engine:
+    for part in dict.fromkeys(_PARTS.split(note)):
+        fact, kinds = stated_by(part)
+        device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
+        is_export = "exporter" in kinds and fact == part.strip()
+        if not kinds or (is_export and "torch" not in target.engine):
             continue  # not "measured in" it: the file comes from there
-        stated = {name: fact for name in ("engine", "precision") if is_a[name]}
-        stated |= {"device": board(device, target)} if is_device(device) else {}
+        stated = {name: fact * (name in kinds) for name in ("engine", "precision")}
+        stated["device"] = board(device, target) if is_device(device) else ""
         other = target_of(stated, target)
         _agreeing(target, other.device, other.runtime, other.precision)
-        is_other = is_a["batch"] and int(re.sub(r"\D", "", fact)) != (batch or 1)
-        is_other |= is_a["size"] and size is not None and shape(fact)[1] != size
-        if is_other or (is_a["mode"] and other.device != target.device):
-            own = f"{note} beside {target.device}, batch {batch or 1}, size {size or 'of the file'}"
+        is_other = "batch" in kinds and int(re.sub(r"\D", "", fact)) != (batch or 1)
+        noted = shape(fact.lstrip("=: _" + string.ascii_letters))[1] if "size" in kinds else size
+        size = size or noted
+        is_other |= noted != size
+        if is_other or ("mode" in kinds and other.device != target.device):
+            own = f"{fact} beside {target.device}, batch {batch or 1}, size {size or 'of the file'}"
             raise Refusal("the row contradicts itself", own, "correct one of them")
+    return size
 
 
 def _agreeing(target: Target, *parts: str) -> Target:

@@ -1,10 +1,8 @@
-"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns."""
+"""Tables by their columns: what each states, by its title, its cells or a mapping."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
+import functools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,15 +13,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from hybridlat.errors import InputError, MissingExtra, StoreError
-from hybridlat.schema.files import read_bytes
+from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import phrase_of
 from hybridlat.store.importers import cells
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles
+from hybridlat.store.importers.files import csv_cells, parquet_cells
 
-MOST_ROWS = 1_000_000
-"""What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
 _NAMES = shipped_table("names")
@@ -31,8 +27,9 @@ _TITLES, _CELLS = (
     {name: re.compile(form, re.IGNORECASE) for name, form in _NAMES[table].items()}
     for table in ("columns_alike", "cells_alike")
 )
-OBJECTIONS = [
-    (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
+_OBJECTIONS = [
+    # Of a title, of its cells, and of the title of the latency.
+    (reason, *(re.compile(form, re.IGNORECASE) for form in forms))
     for reason, forms in _NAMES["objections"].items()
 ]
 _SIDES = _NAMES["sides"]["odd"]
@@ -40,92 +37,11 @@ STATED_ONCE = ("device", "engine", "precision", "threads", "batch", "size", "hei
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNITS = "|".join(sorted(US_OF_UNIT, key=len, reverse=True))
 _UNIT_IN_NAME = re.compile(rf"(.+?)(?: in |, ?|[ _-]?[ _(\[/-])({_UNITS})[)\]]?", re.IGNORECASE)
+_UNIT_OF_ALL = re.compile(
+    rf"(?i)\b(?:all|latenc\w+|values|units?)(?: \w+)?(?: (?:in|are)|[:=]) (?:in )?({_UNITS})\b"
+)
 _RENAMED = re.compile(r"(^Unnamed: |^Column ?|[._]?(?<!\d)|_duplicated_)[0-9]+$")
 """What pandas, R, DuckDB, Excel and Polars put behind the second of two equal titles."""
-
-
-def encoding_of(data: bytes) -> str:
-    """UTF-8, or UTF-16 by its mark at the start, which PowerShell may leave out."""
-    if b"\0" in data[:2]:
-        return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
-    return "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-
-
-def text_of(file: Path) -> str:
-    """A text in UTF-8 or UTF-16; StoreError for another file."""
-    try:
-        data = read_bytes(file)
-        text = data.decode(encoding_of(data))
-    except OSError as error:
-        raise StoreError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise StoreError(f"{file} is not text in UTF-8, or holds NUL: save it so, or as Parquet")
-    return text
-
-
-Cells = tuple[tuple[str, ...], list[tuple[str, ...]], str]
-"""The header and the rows of a file, and the decimal sign of its numbers."""
-
-
-def _csv(file: Path) -> Cells:
-    """The cells between commas, semicolons or tabs; ``sep=;`` names it, # begins a comment."""
-    text = text_of(file)
-    declared = re.match(r'"?sep=([^\r\n])"?[ \t]*(?:\r\n?|\n|$)', text, re.IGNORECASE)
-    text = text[declared.end() if declared else 0 :]
-    text = re.sub(r"\A(?:[ \t]*(?:#(?![,;\t])[^\r\n]*)?(?:\r\n?|\n))*", "", text)
-    split = list(io.StringIO(text, newline=None))
-    try:
-        firsts = {mark: len(next(csv.reader(split, delimiter=mark), ())) for mark in ",;\t"}
-        separator = declared[1] if declared else max(firsts, key=firsts.__getitem__)
-        if separator not in firsts:
-            raise StoreError(f"{file} has the separator {separator!r}: use comma, semicolon or tab")
-        read = csv.reader(split, delimiter=separator, strict=True)
-        lines = [tuple([cell.strip() for cell in line]) for line in read]
-    except csv.Error as error:  # a quote that never ends, or a field beyond csv's own limit
-        raise StoreError(f"{file} cannot be read as CSV: {error}") from None
-    header = _without_end(lines[0]) if lines else ()
-    # A comma too many may be one of decimals: only empty cells below empty titles are dropped.
-    width, most = len(header), len(lines[0]) if lines and separator == "," else None
-    rows = [
-        row[:width] + _without_end(row[width:most]) + row[most or len(row) :]
-        for row in lines[1:]
-        if any(row) and not row[0].startswith("#")
-    ]
-    return header, rows, "." if separator == "," else ","
-
-
-def _without_end(cells: tuple[str, ...]) -> tuple[str, ...]:
-    """The cells without the empty ones at the end."""
-    return cells[: max((i for i, cell in enumerate(cells, 1) if cell), default=0)]
-
-
-def _parquet(file: Path) -> Cells:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "train", "reading Parquet") from error
-
-    def text(scalar: pyarrow.Scalar) -> str:
-        try:
-            return as_text(scalar.as_py())
-        except (ValueError, OverflowError, pyarrow.ArrowException):  # no UTF-8, no such date
-            return "\N{REPLACEMENT CHARACTER}"
-
-    try:
-        with parquet.ParquetFile(file) as opened:
-            if opened.metadata.num_rows > MOST_ROWS:
-                raise StoreError(f"{file} has more than {MOST_ROWS:,} rows: split it")
-            table = opened.read()
-        header = tuple(name.strip() for name in table.schema.names)
-        columns = [[text(scalar) for scalar in column] for column in table.columns]
-    except (OSError, ValueError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
-        raise StoreError(
-            f"{file} cannot be read as Parquet: {str(error).partition(chr(10))[0]}"
-        ) from None
-    return header, list(zip(*columns, strict=True)), "."
 
 
 class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,10 +79,14 @@ def read_column_map(path: Path) -> ColumnMap:
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a table as texts, and the ``places`` of the columns of its fields."""
+    """The cells of a table as texts, and the ``places`` of the columns of its fields.
+
+    ``comments`` are those on each row: of all, and of the part that they head.
+    """
 
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    comments: Sequence[str]
     places: Mapping[str, int]
     roles: Mapping[str, Roles]
     unit: str
@@ -187,7 +107,7 @@ class Table:
             figures = [of[name] for name in ("latency", "throughput") if name in of]
             names = {of[name] for name in ("network", "onnx") if name in of}
             is_second = len(titles.intersection(map(str.casefold, row))) > 1
-            is_second |= not known.isdisjoint(_unit_of(figure)[0] for figure in figures)
+            is_second |= not known.isdisjoint(unit_of(figure)[0] for figure in figures)
             is_second |= number == 1 and names == {""} and not any(f[:1].isdigit() for f in figures)
             units = {US_OF_UNIT.get(figure.strip("()[] ").lower()) for figure in figures}
             is_second |= not units <= {None, US_OF_UNIT[self.unit]}
@@ -221,7 +141,7 @@ class Table:
                 raise StoreError(f"{why}: write all latencies in {self.unit}, and drop it")
             alike = [name for name, form in _TITLES.items() if form.fullmatch(plain_title(title))]
             alike += [n for n, form in _CELLS.items() if texts and all(map(form.fullmatch, texts))]
-            named = [_unit_of(title)[0]] if _unit_of(title)[1] else texts  # a device as a column
+            named = [unit_of(title)[0]] if unit_of(title)[1] else texts  # a device as a column
             alike += ["device"] if named and all(map(cells.is_device, named)) else []
             for name in alike:
                 if name not in known:
@@ -230,9 +150,26 @@ class Table:
                     raise StoreError(f"{why}, and is not known as that: {fix}")
 
 
+def check_run(unread: Mapping[int, str], row: Sequence[str], timed: str) -> None:
+    """Refusal for a row whose other columns say that it is no plain run of one network."""
+    fix = "drop the row, or make the column a label (--columns) if it changes nothing"
+    for place, title in unread.items():
+        cell = "".join(row[place : place + 1])
+        if reason := _objection(plain_title(title), cell, timed):
+            raise cells.Refusal(reason, f"{title}: {cell}", fix)
+
+
+@functools.lru_cache(1 << 16)
+def _objection(*texts: str) -> str:
+    """Why a title, a cell and the title of the latency are of no plain run; empty if they may."""
+    each = (reason for reason, *of in _OBJECTIONS if all(map(re.Pattern.fullmatch, of, texts)))
+    return next(each, "")
+
+
 def read_table(path: Path, column_map: ColumnMap) -> Table:
     """A table with the columns of a mapping, and those that its header names by itself."""
-    header, rows, decimal = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path)
+    read = parquet_cells if path.suffix.lower() == ".parquet" else csv_cells
+    header, rows, comments, decimal = read(path)
     if not rows:
         what = "has no rows below its header" if header else "is empty"
         raise StoreError(f"{path} {what}: the first line names the columns, each other a network")
@@ -247,7 +184,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
     titles = {i: plain_title(header[i]) for i in free}
     is_rated = not {*titles.values()}.isdisjoint(FIELDS["throughput"])
-    timed = {i: t for i in free for t, unit in [_unit_of(header[i])] if unit or not is_rated}
+    timed = {i: t for i in free for t, unit in [unit_of(header[i])] if unit or not is_rated}
     for name in FIELDS.keys() - mapped.keys():
         named = timed if name == "latency" else titles
         known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
@@ -268,25 +205,30 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             "one, or name it and its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"
-    own = _unit_of(column)[1]
+    own = unit_of(column)[1]
     unit = column_map.units.get("latency") or own
     if not unit or US_OF_UNIT[own or unit] != US_OF_UNIT[unit]:
         state = f"another than {unit}" if unit else "not stated"
         fix = 'write it as latency_ms, or add [units] latency = "ms" to the mapping (--columns)'
         raise StoreError(f"{path}: the unit of {column!r:.60} is {state}: {fix}")
+    others = {u for text in {*comments} for u in _UNIT_OF_ALL.findall(text)}
+    if odd := [other for other in others if US_OF_UNIT[other.lower()] != US_OF_UNIT[unit]]:
+        raise StoreError(
+            f"{path}: the unit of {column!r:.60} is {odd[0]} by a comment: correct one"
+        )
     if not {"network", "onnx"} & {*places, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
     texts = {name: [row[i] for row in rows if i < len(row)] for name, i in places.items()}
     roles = {name: cells.roles_of(texts[name], decimal) for name in places}
-    table = Table(header, rows, places, roles, unit, column_map)
+    table = Table(header, rows, comments, places, roles, unit, column_map)
     table.refuse_second_header(path)
     table.refuse_lookalikes(path)
     return table
 
 
-def _unit_of(column: str) -> tuple[str, str]:
+def unit_of(column: str) -> tuple[str, str]:
     """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
     match = _UNIT_IN_NAME.fullmatch(" ".join(column.split()))
     return (plain_title(match[1]), match[2].lower()) if match else (plain_title(column), "")
@@ -294,4 +236,4 @@ def _unit_of(column: str) -> tuple[str, str]:
 
 def plain_title(column: str) -> str:
     """A title as the names of fields are written: ``Batch Size`` is batch_size."""
-    return re.sub(r"[\s_-]+", "_", column.strip().lower())
+    return re.sub(r"\.?[\s_-]+", "_", column.strip().lower())

@@ -17,7 +17,8 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
-from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain_title, read_table
+from hybridlat.store.importers.files import files_at
+from hybridlat.store.importers.sheets import ColumnMap, Table, check_run, read_table, unit_of
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
@@ -25,7 +26,6 @@ _PREDICTED = {"latency_us", "measured_share", "rests_on"}
 """Columns of the tables that predict, recommend and sweep write."""
 HELD = ("clock", "memory_clock", "power_limit")
 """Fields in MHz, of the GPU and of its memory as nvidia-smi counts it."""
-_BESIDE = (".onnx", ".data", ".toml")  # files beside tables and logs that are none
 ANY_NETWORK = re.compile("model|network|net|end2end|best|last|export|output|simplified")
 """What tools call the file of any network."""
 _FAR = 10.0  # times that images a second may be off the latency beside them: hosts may wait
@@ -85,8 +85,8 @@ def read_networks(
         except HybridlatError as error:
             if len(files) == 1:
                 raise
-            fix = "correct it; the other files are read"
-            read.refused.append(Refusal("the table cannot be read", error, fix).at(file.name))
+            refusal = Refusal("the table cannot be read", error, "correct it; the others are read")
+            read.refused.append(refusal.at(file.name))
     return read
 
 
@@ -98,30 +98,33 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     unread = table.unread
     if titles_of := visible(", ".join(filter(None, unread.values()))):
         read.notes.append(f"{file.name}: not read are the columns {titles_of}")
-    noted = table.places.get("note", -1)
-    is_read = noted < 0 or table.header[noted] in column_map.labels
-    beside = unread if is_read else {**unread, noted: table.header[noted]}
+    noted = (table.places[name] for name in ("note", "source") if name in table.places)
+    titles = {place: table.header[place] for place in noted}
+    beside = {place: title for place, title in titles.items() if title not in column_map.labels}
+    beside |= {**unread, len(table.header): "comment"}
+    timed = unit_of(table.header[table.places["latency"]])[0] if "latency" in table.places else ""
     heading, empty = "", Counter[str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
-    for number, row in enumerate(table.rows, start=1):
-        where, filled = f"{file.name}, row {number}", {cell for cell in row if cell.strip("-")}
+    for number, (row, comment) in enumerate(zip(table.rows, table.comments, strict=True), start=1):
+        where, one = f"{file.name}, row {number}", _Row(row, table, comment)
+        part, fix = one.heading(), "say in a column what it says, or drop it"
         try:
-            if len(filled) == 1 < len({*filter(None, table.header)}) - 1:
-                (heading,) = filled
-            elif heading:
-                fix = "say in a column what it says, or drop it"
+            if heading and not part:
                 raise Refusal("the row stands below a heading", heading, fix)
-            _check_run(beside, row)
-            one = _Row(row, table).network(where, default)
+            heading = part or heading
+            check_run(beside, (*row, comment), timed)
+            network_row = one.network(where, default)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
             continue
-        alike[repr(replace(one, where="", latency_us=0.0))].append((one, row))
+        key = repr(replace(network_row, where="", latency_us=0.0))
+        alike[key].append((network_row, (*row, comment)))
         empty.update(n for n in _FILLED if n in table.places and not row[table.places[n]])
-    if fall := _fall(one for rows in alike.values() for one, _ in rows):
-        why = "the latency falls as the batch grows, as one of a single image does"
-        raise StoreError(f"{file}: {why} ({fall}): write that of the whole batch")
-    for rows in alike.values():
+    fallen = _fallen(file, [one for rows in alike.values() for one, _ in rows])
+    read.refused.extend(fallen.values())
+    unread = {**unread, len(table.header): "comment"}
+    for every in alike.values():
+        rows = [(one, row) for one, row in every if one.where not in fallen]
         place = next(cells.differing(unread, [row for _, row in rows]), None)
         if place is not None:
             title = unread[place] or "a column without title"
@@ -135,46 +138,46 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
         read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
 
 
-def _fall(rows: Iterable[NetworkRow]) -> str:
-    """The first latency that is well below that of the network's least batch; empty for none."""
-    least: dict[str, NetworkRow] = {}
-    for row in sorted(rows, key=lambda row: (row.batch or 1, row.latency_us)):
-        one = least.setdefault(repr(replace(row, where="", latency_us=0, batch=None)), row)
-        if row.latency_us < _LEAST_RISE * one.latency_us and row.batch != one.batch:
-            of = (f"{each.latency_us / 1e3:g} ms at {each.batch or 1}" for each in (one, row))
-            return f"{row.names[0]}: {', '.join(of)}"
-    return ""
+def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
+    """Why rows are left out whose latency falls as the batch grows, by where they stand.
 
-
-def _check_run(unread: Mapping[int, str], row: Sequence[str]) -> None:
-    """Refusal for a row whose other columns say that it is no plain run of one network."""
-    fix = "drop the row, or make the column a label (--columns) if it changes nothing"
-    for place, title in unread.items():
-        cell, name = "".join(row[place : place + 1]), plain_title(title)
-        for reason, title_form, form in OBJECTIONS:
-            if title_form.fullmatch(name) and form.fullmatch(cell):
-                raise Refusal(reason, f"{title}: {cell}", fix)
-
-
-def files_at(
-    paths: Iterable[Path], endings: Sequence[str], what: str, notes: list[str]
-) -> list[Path]:
-    """The files at ``paths``, folders searched for these endings; StoreError for none there.
-
-    ``notes`` gets a sentence on other files of the folders, networks and hidden ones aside.
+    One batch alone may be wrong. StoreError where more networks fall than rise, as those do
+    whose latencies are of single images.
     """
-    files, others, choices = list[Path](), list[str](), ", ".join(endings)
-    for path in paths:
-        inside = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else []
-        known = [file for file in inside if file.suffix.lower() in endings]
-        if path.is_dir() and not known:
-            raise StoreError(f"{path} holds no {what}: nothing in it ends in {choices}")
-        files += known or [path]
-        odd = {file.name for file in inside if file.suffix.lower() not in (*endings, *_BESIDE)}
-        others += sorted(name for name in odd if not name.startswith("."))
-    if others:
-        notes.append(f"not read are {visible(', '.join(others))}: {what} end in {choices}")
-    return list(dict.fromkeys(files))
+    alike: dict[str, list[NetworkRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: -row.latency_us):
+        alike[repr(replace(row, where="", latency_us=0, batch=None))].append(row)
+    left_out, rising, falls = dict[str, Refusal](), 0, list[str]()
+    why = "the latency falls as the batch grows, as one of a single image does"
+    fix = "correct it, or write that of the whole batch"
+    for group in alike.values():
+        us = dict(sorted({row.batch or 1: row.latency_us for row in group}.items()))
+        fall = _fall(us)
+        rest = {odd: {b: us[b] for b in us if b != odd} for odd in fall}
+        odd = [one for one, left in rest.items() if not _fall(left) and _rises(left)]
+        rising += bool(odd) or (not fall and _rises(us))
+        of = ", ".join(f"{us[batch] / 1e3:g} ms at {batch}" for batch in fall)
+        falls += [f"{group[0].names[0]}: {of}"] * bool(fall and not odd)
+        for row in group:
+            if fall and (row.batch or 1) in (odd or us):
+                left_out[row.where] = Refusal(why, of, fix).at(row.where)
+    if len(falls) > rising:
+        raise StoreError(f"{file}: {why} ({falls[0]}): write that of the whole batch")
+    return left_out
+
+
+def _rises(us: Mapping[int, float]) -> bool:
+    return len(us) > 1 and us[min(us)] < _LEAST_RISE * us[max(us)]
+
+
+def _fall(us: Mapping[int, float]) -> tuple[int, ...]:
+    """The first two batches, in order, of which the larger is well below; empty for none."""
+    most = next(iter(us), 0)
+    for batch in us:
+        if us[batch] < _LEAST_RISE * us[most]:
+            return most, batch
+        most = max(most, batch, key=us.__getitem__)
+    return ()
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,21 @@ class _Row:
 
     cells: Sequence[str]
     table: Table
+    comment: str = ""
+
+    def heading(self) -> str:
+        """What a row says that names no latency, but what rows below it are of; empty for none."""
+        filled = {cell for cell in self.cells if cell.strip("-")}
+        if len(filled) == 1 < len({*filter(None, self.table.header)}) - 1:
+            return filled.pop()
+        of = {name: "".join(self.cells[i : i + 1]) for name, i in self.table.places.items()}
+        for name in ("latency", "throughput"):
+            figure = re.match("(?i)[^a-z0-9]*[0-9]([^a-z]*$)?", of.get(name, ""))
+            if figure and (figure[1] is not None or not cells.stated_by(of[name])[1]):
+                return ""
+        named = {name: of[name] for name in (*_FILLED, "network", "onnx") if name in of}
+        odd = (cells.stated_by(text)[1] - {name, "exporter"} for name, text in named.items())
+        return ", ".join(filter(None, self.cells)) if any(odd) else ""
 
     def network(self, where: str, default: Target | None) -> NetworkRow:
         table = self.table
@@ -208,8 +226,8 @@ class _Row:
         facts: dict[str, Any] = {name: cells.truth(text) for name, text in stated.items() if text}
         if "launch" in facts:
             facts["launch"] = "graph" if facts["launch"] else "stream"
-        if labels.keys() - kept.keys() >= {"note"}:
-            cells.refuse_note(labels["note"], target, batch, size)
+        note = f"{labels.get('note', '') * ('note' not in kept)}; {self.comment}"
+        size = cells.checked_note(note, target, batch, size)
         names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
         return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
 

@@ -12,11 +12,13 @@ from pathlib import Path, PurePath
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US, target_of
-from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows, files_at
+from hybridlat.store.importers.files import files_at
+from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
 
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
+_BOARD = ("device", "version")  # of an engine, which runs nowhere else
 _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
@@ -105,22 +107,21 @@ def with_builds(runs: Sequence[_Run]) -> list[_Run]:
     """
     result, used, builds = list[_Run](), set[int](), defaultdict[str, list[_Run]](list)
     for run in runs:
-        builds[_path(run[1].options, "saveEngine").name].append(run)
+        if not (run[1].objection and run[1].objection.value.startswith("&&&& FAILED")):
+            builds[_path(run[1].options, "saveEngine").name].append(run)
     for file, log, times in runs:
         engine = _path(log.options, "loadEngine")
         saved = builds.get(engine.name, []) if engine.name else []
         above = [one for other, one, _ in saved if other == file and one.line < log.line]
-        others = [one for other, one, _ in saved if other != file and _same_board(one, log)]
+        board = [log.fields.get(name) for name in _BOARD]
+        elsewhere = [one for other, one, _ in saved if other != file]
+        others = [one for one in elsewhere if [one.fields.get(n) for n in _BOARD] == board]
         is_only = len(others) == 1 and not ANY_NETWORK.fullmatch(engine.stem.lower())
         for build in above[-1:] or (others if is_only else []):
             log = _loaded(log, build)
             used.add(id(build))
         result.append((file, log, times))
     return [run for run in result if run[1].median_us or id(run[1]) not in used]
-
-
-def _same_board(*logs: TrtexecLog) -> bool:
-    return len({(log.fields.get("device"), log.fields.get("version")) for log in logs}) == 1
 
 
 def _loaded(log: TrtexecLog, build: TrtexecLog) -> TrtexecLog:
@@ -147,7 +148,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
     above, smi = trtexec_options.above(text, starts), [*PRINTED["smi"].finditer(text)]
-    for start, end, (mode, hindered, watts, *mhz) in zip(
+    for start, end, (mode, hindered, watts, most, memory_most, *mhz) in zip(
         starts, [*starts[1:], len(text)], above, strict=True
     ):
         log = replace(read_log(text[start:end], line), power_mode=mode)
@@ -161,8 +162,9 @@ def read_runs(text: str) -> list[TrtexecLog]:
         watts = watts or cap * ("PCI" not in log.fields.get("device", ""))  # whose limit is lower
         slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
         objection = log.objection or slowed or nameless
-        labels = {**log.labels, **({"power_limit": f"{float(watts):g}"} if watts else {})}
-        runs.append(replace(log, names=names, labels=labels, objection=objection))
+        held = {"clock": most, "memory_clock": memory_most, "power_limit": watts}
+        held = {name: f"{float(number):g}" for name, number in held.items() if number}
+        runs.append(replace(log, names=names, labels={**held, **log.labels}, objection=objection))
         line += text.count("\n", start, end)
     return runs
 

@@ -6,13 +6,13 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.store.importers.cells import MOST_US, Refusal
-from hybridlat.store.importers.sheets import encoding_of
+from hybridlat.store.importers.files import encoding_of
 
 CONTRADICTION = "the log contradicts --target"
 MIXED = "no target has this precision or this mix"
@@ -115,6 +115,9 @@ def check(options: Mapping[str, str], text: str, below: str = "") -> None:
         if len(several) > 1 and not is_cut:
             value = " and ".join(several)[:160]
             raise Refusal("lines of another run stand in the log", value, "give a log for each")
+    if printed := PRINTED["other"].search(text + below):
+        reason = "the run failed, or is no plain one of the GPU"
+        raise Refusal(reason, printed[0][:80], "run it again")
     for name, value in options.items():
         pattern, effect = _PATTERNS.get(name, ("", ""))
         if not (effect or _PLAIN.fullmatch(name) or _KEPT.fullmatch(name)):
@@ -123,9 +126,6 @@ def check(options: Mapping[str, str], text: str, below: str = "") -> None:
         is_apart = name in ("dumpProfile", "exportProfile") and "separateProfileRun" in options
         if effect and not is_usual and not is_apart:
             raise Refusal(effect, f"--{name}={value}"[:80].rstrip("="), "run trtexec without it")
-    if printed := PRINTED["other"].search(text + below):
-        reason = "the run failed, or is no plain one of the GPU"
-        raise Refusal(reason, printed[0][:80], "run it again")
     built = next(filter(None, map(options.get, ("optShapes", "maxShapes", "minShapes"))), "")
     sizes = dict(part.rpartition(":")[::2] for part in built.split(","))
     for part in sorted(options.get("shapes", "").split(",")):
@@ -135,14 +135,34 @@ def check(options: Mapping[str, str], text: str, below: str = "") -> None:
 
 
 def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
-    """Power mode, hindrance, power limit, locks of clocks in MHz above each run; empty for none."""
+    """What stands above each run; empty for none.
+
+    It is the power mode, a hindrance, the power limit, the clocks of ``jetson_clocks`` and those
+    that were locked, of the GPU and its memory, in MHz.
+    """
     modes = _last("power_mode", text, starts)
-    names = ("profiled", "hindered", "power_limit", "locked", "memory_locked")
-    profiled, hindered, *others = (_last(name, text, starts) for name in names)
-    hindrances = [one or other for one, other in zip(profiled, hindered, strict=True)]
+    hindrances = (_last(name, text, starts) for name in ("profiled", "busy", "hindered"))
+    names = ("power_limit", "most", "memory_most", "locked", "memory_locked")
+    others = (_last(name, text, starts) for name in names)
+    by_run = zip(_beside(text, starts), *hindrances, strict=True)
+    first = [next(filter(None, each), "") for each in by_run]
     if all(not mode or mode.isdecimal() for mode in modes):  # below all runs it is theirs too
         modes = _last("power_mode", text, [len(text)]) * len(starts)
-    return list(zip(modes, hindrances, *others, strict=True))
+    return list(zip(modes, first, *others, strict=True))
+
+
+def _beside(text: str, starts: Sequence[int]) -> Iterator[str]:
+    """What else of the GPU's work the shell started in the background before each run."""
+    matches = PRINTED["job"].finditer(text)
+    jobs = [(match.start(), "".join(filter(None, match.groups()))) for match in matches]
+    for start in starts:
+        own = PRINTED["own"].match(text, start)
+        groups: list[list[str]] = [[]]
+        for job in [job for at, job in jobs if own and at < start]:
+            groups[-1].append(job) if job else groups.append([])
+        others = [[job for job in group if not own or own[1] not in job] for group in groups]
+        near = [o for o, group in zip(others, groups, strict=True) if len(o) < len(group)]
+        yield next((job for jobs_left in (others[-1], *near) for job in jobs_left), "")
 
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
