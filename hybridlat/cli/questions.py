@@ -48,6 +48,8 @@ def recommend(run: Run) -> int:
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     verdicts = Counter(one.verdict for one in estimates)  # None without a budget
     within, unsure, over = (verdicts[name] for name in ("within", "unsure", "over"))
+    run.write_page(shown, choice=choice_table(shown, wide=True))  # before a reader may go away
+    run.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
     if run.as_json:
         bodies = [one.to_json() for one in estimates]
         print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
@@ -63,8 +65,6 @@ def recommend(run: Run) -> int:
             out.print("Rows that rest on different things do not compare closely.")
         if note := order_note(shown):
             out.print(note)
-    run.write_page(shown, choice=choice_table(shown, wide=True))
-    run.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
     if over and not within and not unsure:
         return OVER
     return UNTRUSTED if unsure and not within else 0
@@ -140,13 +140,13 @@ def sweep(run: Run) -> int:
         progress.at(f"predicting {run.network} over {over}", run.on_message)
         curve = predictor.sweep(run.network, over, values, batch=fixed, shapes=run.shapes)
     estimates = list(curve.estimates.values())
+    run.write_page(estimates, sweep=curve)
+    run.write_tables(csv=curve.to_csv)
     if run.as_json:
         print_json(curve.to_json())
     elif not run.prints_document:
         curve.table().print(console())
     if curve.refused:
         aside(curve.left_out)
-    run.write_page(estimates, sweep=curve)
-    run.write_tables(csv=curve.to_csv)
     doubtful = curve.refused or not all(estimate.trusted for estimate in estimates)
     return UNTRUSTED if doubtful else 0
