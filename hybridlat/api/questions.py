@@ -67,10 +67,8 @@ def recommend(
         raise InputError(f"pattern={pattern!r}: write it as 'orin-*' or 'l4/torch'")
     started, query = time.perf_counter(), Query(batch, shapes)
     if pattern in shipped_networks() or Path(pattern).suffix.lower() == ".onnx":
-        raise InputError(
-            f"{pattern!r} is a network, but behind the first stands a pattern of devices, such as "
-            "'orin-*': give each network a call of its own"
-        )
+        fix = "behind it stands a pattern of devices, such as 'orin-*'"
+        raise InputError(f"{pattern!r} is a second network, but recommend takes one: {fix}")
     precision = precision and precision_name(str(precision))
     sessions = list[tuple[Session, Partition]]()
     with Store(store) as kept:

@@ -21,6 +21,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
+from shlex import quote
 
 import click
 
@@ -93,7 +94,7 @@ class Commands(click.Group):
         if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(word, COMMANDS, n=2, cutoff=0.6)
             hint = _OTHER_WORDS.get(word) or " or ".join(near)
-            hint = f"hybridlat predict {word}" if word.endswith(".onnx") else hint
+            hint = f"hybridlat predict {quote(word)}" if word.endswith(".onnx") else hint
             question = f" Did you mean {hint}?" if hint else " See hybridlat --help."
             raise click.UsageError(f"There is no command {word!r}.{question}", ctx)
         return super().resolve_command(ctx, args)

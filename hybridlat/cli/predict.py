@@ -232,11 +232,11 @@ def compare(run: Run) -> int:
             run.networks, each_target, known=run.latencies, progress=shown, **how
         )
     estimates, ratios = comparison.estimates, comparison.ratios
+    run.write_page(estimates, comparison=comparison)
     if run.as_json:
         print_json(comparison.to_json())
     else:
         comparison.print(console(), every_cell=run.every_cell)
-    run.write_page(estimates, comparison=comparison)
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful if run.as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate)}")

@@ -15,7 +15,6 @@ from hybridlat.report.prediction_table import choice_table, csv_of, order_note, 
 from hybridlat.report.units import latency_text, percent_text
 
 _ROWS = 20  # without --all
-_FOREIGN = 0.5  # the share of a profile above which it may be another network's
 _WIDE = 150  # characters of a terminal that has room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
 
@@ -48,6 +47,8 @@ def recommend(run: Run) -> int:
     shown = estimates if run.every_row else (kept or estimates)[:_ROWS]
     verdicts = Counter(one.verdict for one in estimates)  # None without a budget
     within, unsure, over = (verdicts[name] for name in ("within", "unsure", "over"))
+    run.write_page(shown, choice=choice_table(shown, wide=True))  # before a reader may go away
+    run.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
     if run.as_json:
         bodies = [one.to_json() for one in estimates]
         print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
@@ -63,8 +64,6 @@ def recommend(run: Run) -> int:
             out.print("Rows that rest on different things do not compare closely.")
         if note := order_note(shown):
             out.print(note)
-    run.write_page(shown, choice=choice_table(shown, wide=True))
-    run.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
     if over and not within and not unsure:
         return OVER
     return UNTRUSTED if unsure and not within else 0
@@ -97,16 +96,15 @@ def explain(run: Run) -> int:
             aside(f"{shown}; frames of a whole program hold its own work too")
         explanation = predictor.explain(run.network, measured, **sizes)
     profile = layers and layers_of(explanation.estimate, layers)
-    if profile and profile.others_share > _FOREIGN:
-        share = percent_text(profile.others_share, 0)
-        aside(f"{share} of {run.layers} is of no operator of {run.network}: is it of this network?")
-    if run.as_json:
-        print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
-    else:
-        click.echo(str(explanation))
-        if profile:
-            click.echo()
-            profile.table().print(console())
+    body, lines = explanation.to_json(), str(explanation).split("\n")
+    if profile:
+        known_us, other_us = (sum(us.values()) for us in (profile.cells_us, profile.others))
+        if other_us > known_us:
+            share = percent_text(other_us / (known_us + other_us), 0)
+            whose = f"{run.layers} is of no operator of {run.network}"
+            aside(f"{share} of {whose}: is it of this network?")
+        body["layers"] = profile.to_json()
+    run.show(body, *lines, *(["", profile.table()] if profile else []))
     return UNTRUSTED if explanation.verdict == "not explained" else 0
 
 
@@ -140,13 +138,10 @@ def sweep(run: Run) -> int:
         progress.at(f"predicting {run.network} over {over}", run.on_message)
         curve = predictor.sweep(run.network, over, values, batch=fixed, shapes=run.shapes)
     estimates = list(curve.estimates.values())
-    if run.as_json:
-        print_json(curve.to_json())
-    elif not run.prints_document:
-        curve.table().print(console())
-    if curve.refused:
-        aside(curve.left_out)
     run.write_page(estimates, sweep=curve)
     run.write_tables(csv=curve.to_csv)
+    run.show(curve.to_json(), curve.table())
+    if curve.refused:
+        aside(curve.left_out)
     doubtful = curve.refused or not all(estimate.trusted for estimate in estimates)
     return UNTRUSTED if doubtful else 0

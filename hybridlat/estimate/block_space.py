@@ -143,7 +143,11 @@ class BlockSpace:
         return self.composition.for_cells(cells).interval(cells)
 
     def observe(self, news: Mapping[str, tuple[float, float]]) -> BlockSpace:
-        """The space with measured cells: (µs, relative noise) by signature hash."""
+        """The space with measured cells: (µs, relative noise) by signature hash; or InputError."""
+        for signature, (us, noise) in news.items():
+            if signature not in self.cells or not (0 < us < math.inf and 0 <= noise < math.inf):
+                what = "no cell of the space with a latency in µs and its relative noise"
+                raise InputError(f"{signature!r:.40} with ({us!r}, {noise!r}) is {what}")
         measured = {self.cells[signature]: latency for signature, latency in news.items()}
         return replace(self, posterior=self.posterior.observe(measured))
 

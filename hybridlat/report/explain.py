@@ -167,12 +167,6 @@ class Layers:
     moved: Mapping[str, float]
     others: Mapping[str, float]
 
-    @property
-    def others_share(self) -> float:
-        """The part of the time that belongs to none of our operators (0..1)."""
-        other_us = sum(self.others.values())
-        return other_us / max(other_us + sum(self.cells_us.values()), 1e-9)
-
     def to_json(self) -> dict[str, Any]:
         """The cells with their latency there, and what belongs to none."""
         cells = [

@@ -171,7 +171,7 @@ class Candidate:
         elif old is None:
             accepted, reason = True, f"the first model, RMSPE {error:.2f} % on {what}"
         else:
-            accepted = error <= old + 1e-9
+            accepted = round(error, 2) <= round(old, 2)  # as they are shown
             before = f"before {old:.2f} %" if accepted else f"the champion has {old:.2f} %"
             reason = f"RMSPE {error:.2f} % on {what}, {before}"
         if accepted and not holds(ours, self.config.confidence):

@@ -94,7 +94,7 @@ def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(sto
     with pytest.raises(InputError, match="'gtx-1080' fits no target at bf16, but at fp32, int8"):
         hybridlat.recommend(NET, "gtx-1080", precision="bf16", store=store)
     for pattern in ("resnet34", "nets/b.ONNX"):
-        with pytest.raises(InputError, match="is a network, but behind the first stands a pattern"):
+        with pytest.raises(InputError, match="recommend takes one: behind it stands a pattern"):
             hybridlat.recommend(NET, pattern, store=store)
     for pattern, precision in (("jetson-?", None), ("gtx-1080", "bf16")):
         with pytest.raises(InputError, match=r"fits no target.*`hybridlat targets`, no versions"):

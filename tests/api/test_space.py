@@ -135,6 +135,9 @@ def test_what_makes_no_space_is_said(fake: Predictor) -> None:
     with pytest.raises(InputError, match="mapping from positions to the blocks"):
         fake.space([a])  # type: ignore[arg-type]
     space = fake.space({"stage": {"a": a}})
+    for odd in ({"0f": (1.0, 0.1)}, {next(iter(space.cells)): (-1.0, 0.1)}):
+        with pytest.raises(InputError, match="is no cell of the space with a latency in µs and"):
+            space.observe(odd)
     with pytest.raises(InputError, match="'b' is no block at stage: choose one of a"):
         space.latency({"stage": "b"})
     with pytest.raises(InputError, match="None is no block at stage"):

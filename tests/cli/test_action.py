@@ -76,6 +76,8 @@ def test_the_base_branch_is_compared_with(folder: Path) -> None:
     done = run_step("Compare", folder, **asked)
     assert done.returncode == 1 and "net.onnx is slower than the first" in done.stderr
     assert "× slower" in (folder / "summary.md").read_text()
+    whole = run_step("Compare", folder, **{**asked, "network": f"{folder}/net.onnx"})
+    assert whole.returncode == 1 and "net.onnx is slower than the first" in whole.stderr
     assert run_step("Compare", folder, **{**asked, "network": "large.onnx"}).returncode == 0
     shallow = run_step("Compare", folder, **{**asked, "base": "origin/main"})
     assert shallow.returncode == 2 and "This clone has no origin/main: fetch" in shallow.stderr

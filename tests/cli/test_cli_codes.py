@@ -192,6 +192,7 @@ def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(na
     [
         (["predct", "n.onnx"], "Did you mean predict?"),
         (["n.onnx"], "Did you mean hybridlat predict n.onnx?"),
+        (["my n.onnx"], "Did you mean hybridlat predict 'my n.onnx'?"),
         (["frobnicate"], "hybridlat --help"),
         (["predict", "n.onnx", "--tolerence", "5%"], "--tolerance"),
         (["predict", "n.onnx", "--tolerance", "5"], "write 5% (or 0.05)"),

@@ -58,6 +58,25 @@ def test_closed_streams_and_readers_are_no_defect(nets: Path, words: str, said: 
     assert done.stderr == "" and done.stdout in said
 
 
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        ("recommend resnet18 l4 --csv t.csv --html p.html", "t.csv p.html"),
+        (
+            "sweep resnet18 --target l4/tensorrt/fp16 --batch 1,2 --csv t.csv --html p.html",
+            "t.csv p.html",
+        ),
+        ("compare resnet18 resnet34 --target l4/tensorrt/fp16 --html p.html", "p.html"),
+    ],
+)
+def test_files_are_whole_though_the_reader_goes_away(
+    tmp_path: Path, words: str, files: str
+) -> None:
+    shell = ["bash", "-c", f"{sys.executable} -m hybridlat {words} >&-"]
+    done = subprocess.run(shell, capture_output=True, check=False, timeout=60, cwd=tmp_path)
+    assert done.returncode == 2 and all((tmp_path / file).stat().st_size for file in files.split())
+
+
 def test_a_unit_is_read_on_a_terminal_without_its_letter(nets: Path) -> None:
     words = ("predict", "a.onnx", "--target", FAKE, "--store", "known.db", "--measure", "never")
     done = process(*words, cwd=nets, PYTHONIOENCODING="ascii")

@@ -176,6 +176,20 @@ def test_an_accepted_model_is_installed_whatever_mlflow_does(
     assert re.search("MLflow fails at .*(the server is gone|no(t a)? database)", caplog.text)
 
 
+@pytest.mark.parametrize(("error", "accepted"), [(10.0049, True), (10.0051, False)])
+def test_a_champion_is_worse_by_what_is_shown(
+    error: float,
+    accepted: bool,
+    made: dict[str, CellModel],
+    store_url: str,
+    installed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made["model"] = dataclasses.replace(made["model"], floor_us=made["model"].floor_us * (1 - 1e-9))
+    monkeypatch.setattr(candidate, "_error", Mock(side_effect=[error, 10.0]))
+    assert _train(store_url, installed).accepted == accepted
+
+
 def test_a_model_whose_intervals_do_not_hold_is_refused(
     made: dict[str, CellModel], store_url: str, installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,8 @@ def named_devices(text: str, store: Store) -> set[str]:
 
 def _called(text: str, known: Collection[Target]) -> set[str]:
     """The known devices whose names or titles have every word of a text, or fit a pattern there."""
-    titles = dict.fromkeys(_devices(known), "") | {t.device: "cpu" for t in known if t.threads}
+    cpus = {host.cpu().name, *(target.device for target in known if target.threads)}
+    titles = dict.fromkeys(_devices(known), "") | dict.fromkeys(cpus, "cpu")
     for sheet in all_readable(device_sheets.load, device_sheets.names()):
         titles[sheet.name] = f"{sheet.kind} {sheet.title}"
     parts = [[w] if _WILDCARD.search(w) else _words(w) for w in text.lower().split()]
@@ -169,7 +170,7 @@ def described(device: str, known: Collection[Target]) -> str:
             "describe your own: --device-sheet FILE.toml; a CPU is known once hybridlat has run on "
             f"it or its results are imported; this machine's is {host.cpu().name}"
         )
-        if len(called := _called(device, known)) > 1:
+        if len(called := _called(device, known)) > 1 and host.cpu().name not in called:
             hint = f"`hybridlat targets {device}` lists all {len(called)} that are called so"
         raise TargetError(f"unknown device {device!r}{question} ({hint})")
     return device
