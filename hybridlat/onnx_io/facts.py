@@ -27,7 +27,7 @@ _OWN = re.compile(r"(.*[./])?bias$|.*/BiasAdd\b")
 # onnxslim names the weight after the product that it folds, and keeps the operator's own name.
 _SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
 # So does ONNX Runtime; exporters name numbers by their places.
-_SCALED_BIAS = re.compile(r"ConvMulFusion_Mul_B_(val_\d+$|.*/Constant(_\d+)?_output_\d)?")
+_SCALED_BIAS = re.compile(r"ConvMulFusion_Mul_B_(val_\d+(_|$)|.*/Constant(_\d+)?_output_\d)?")
 # onnxsim names weights anew that it changes, and leaves a norm that the exporter folded.
 _CHANGED = re.compile(r"_v_\d+$")
 

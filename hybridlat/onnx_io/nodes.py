@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx import GraphProto, NodeProto, TensorProto
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Node, topological_order
+from hybridlat.graph.network import Node, TensorType, topological_order
 from hybridlat.graph.operators import QUANTISERS, is_quantised
 from hybridlat.onnx_io.facts import bias_origin, simplified
 from hybridlat.onnx_io.operator_form import local_form
@@ -228,6 +229,47 @@ def taken(node: FileNode, known: Mapping[str, Known]) -> Branch | None:
     condition = known.get(node.inputs[0]) if _is_if(node) and node.inputs else None
     array = condition.array if isinstance(condition, Value) else None
     return None if array is None or array.size != 1 else branch(node, BRANCHES[bool(array.any())])
+
+
+def is_cut(node: FileNode, nodes: Sequence[FileNode], outputs: Sequence[str]) -> bool:
+    """Whether the operator makes a sequence of parts of a tensor that are read one by one."""
+    if node.op != "SplitToSequence" or node.domain:
+        return False
+    whole = {name for other in nodes if other.op != "SequenceAt" for name in other.reads}
+    return whole.union(outputs).isdisjoint(node.outputs)
+
+
+def part(node: FileNode, cut: FileNode, known: Mapping[str, Known]) -> Branch | None:
+    """What a SequenceAt gives of a tensor that is ``cut``, as an operator that reads the tensor."""
+    attributes = {attribute.name: attribute.i for attribute in cut.proto().attribute}
+    type_, axis = known.get(cut.inputs[0]), attributes.get("axis", 0)
+    shape = type_.shape if isinstance(type_, TensorType) else ()
+    place, lengths = (_numbers(known.get("".join(n.inputs[1:2]))) for n in (node, cut))
+    if len(place) != 1 or not -len(shape) <= axis < len(shape) or shape[axis] > MOST_NODES:
+        return None
+    if not cut.inputs[1:] and not attributes.get("keepdims", 1):
+        names, constants = [node.inputs[1]], {}
+        op, stated = "Gather", [helper.make_attribute("axis", axis)]
+    else:
+        lengths = lengths if cut.inputs[1:] else [1]
+        if len(lengths) == 1:  # of each part
+            lengths *= -(-shape[axis] // max(1, lengths[0]))
+        if not -len(lengths) <= place[0] < len(lengths):
+            return None
+        start = sum(lengths[: place[0] % len(lengths)])
+        op, stated = "Slice", []
+        ends = (start, start + lengths[place[0]], axis)
+        names = [f"{node.outputs[0]}/{label}" for label in ("start", "end", "axis")]
+        arrays = [Value.of_array(np.array([end], np.int64)) for end in ends]
+        constants = dict(zip(names, arrays, strict=True))
+    read = [cut.inputs[0], *names]
+    proto = NodeProto(op_type=op, input=read, output=node.outputs, attribute=stated)
+    return [read_node(proto, node.name)], constants
+
+
+def _numbers(value: Known) -> list[int]:
+    array = value.array if isinstance(value, Value) else None
+    return [] if array is None else [int(number) for number in array.ravel()]
 
 
 def branch(node: FileNode, name: str) -> Branch:
