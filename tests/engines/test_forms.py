@@ -98,6 +98,9 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (17, "a = Relu(x) d = Max(a, half) b = Min(d, six) y = Tanh(b)"),
         (17, "a = Relu(x) d = Min(six, a) b = Max(d, half) y = Tanh(b)"),
     ]),
+    "what is nothing below zero": (X, [
+        (17, "a = Tanh(x) b = Relu(a) y = Exp(b)"), (17, "a = Tanh(x) b = Clip(a, zero) y = Exp(b)"),
+    ]),
     "a pool of rows": ("float[2,8,6] x", [
         (17, "a = MaxPool<kernel_shape=[2], strides=[2], pads=[1,1]>(x) y = Relu(a)"),
         (17, """a = Reshape(x, line6) b = MaxPool<kernel_shape=[1,2], strides=[1,2],

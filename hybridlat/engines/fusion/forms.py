@@ -107,7 +107,7 @@ def _counted(net: Network, node: Node, match: Match) -> None:
 
 def _bounded(net: Network, node: Node, match: Match) -> None:
     """What lies between two numbers is clipped; what is nothing below 0 is a ReLU."""
-    way, shape = "Min" if node.op == "Max" else "Max", net.types[match.made].shape
+    way, shape = {"Max": "Min", "Min": "Max"}.get(node.op, ""), net.types[match.made].shape
     other = net.reader(node, way)
     steps = (node, other) if other is not None else (node,)
     read = [name for name in node.inputs if name in net.types]
@@ -118,7 +118,7 @@ def _bounded(net: Network, node: Node, match: Match) -> None:
         match.members, ends = steps, known[:: 1 if way == "Min" else -1]
         ends = [replace(end, type=end.type._replace(shape=())) for end in ends]
         match.add("Clip", read, shape, *ends)
-    elif node.op == "Max" and known[0].values == (0,):
+    elif node.op != "Min" and known[0].values == (0,) and len(node.inputs) == 2:
         match.add("Relu", read, shape)
 
 
@@ -261,7 +261,7 @@ FORMS: tuple[Pass, ...] = (
     each("Split", _joined_products),
     *COMPOSITES,
     each("Add", norms),
-    each("Max Min", _bounded),
+    each("Max Min Clip", _bounded),
     each("LayerNormalization RMSNormalization InstanceNormalization AveragePool", _plain),
     *(_ROWS, TURNS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
