@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, TensorType, topological_order
@@ -233,43 +233,30 @@ def taken(node: FileNode, known: Mapping[str, Known]) -> Branch | None:
 
 def is_cut(node: FileNode, nodes: Sequence[FileNode], outputs: Sequence[str]) -> bool:
     """Whether the operator makes a sequence of parts of a tensor that are read one by one."""
-    if node.op != "SplitToSequence" or node.domain:
-        return False
     whole = {name for other in nodes if other.op != "SequenceAt" for name in other.reads}
-    return whole.union(outputs).isdisjoint(node.outputs)
+    return not node.domain and whole.union(outputs).isdisjoint(node.outputs)
 
 
 def part(node: FileNode, cut: FileNode, known: Mapping[str, Known]) -> Branch | None:
-    """What a SequenceAt gives of a tensor that is ``cut``, as an operator that reads the tensor."""
-    attributes = {attribute.name: attribute.i for attribute in cut.proto().attribute}
-    type_, axis = known.get(cut.inputs[0]), attributes.get("axis", 0)
+    """What a SequenceAt gives of a tensor that is ``cut``, as a Slice of the tensor."""
+    stated = {attribute.name: attribute.i for attribute in cut.proto().attribute}
+    type_, axis = known.get(cut.inputs[0]), stated.get("axis", 0)
     shape = type_.shape if isinstance(type_, TensorType) else ()
-    place, lengths = (_numbers(known.get("".join(n.inputs[1:2]))) for n in (node, cut))
-    if len(place) != 1 or not -len(shape) <= axis < len(shape) or shape[axis] > MOST_NODES:
+    values = [known.get("".join(one.inputs[1:2])) for one in (node, cut)]
+    read = [value.array for value in values if isinstance(value, Value)]
+    numbers = [array.ravel().tolist() for array in read if array is not None and array.size]
+    if len(numbers) < 2 or not -len(shape) <= axis < len(shape) or shape[axis] > MOST_NODES:
         return None
-    if not cut.inputs[1:] and not attributes.get("keepdims", 1):
-        names, constants = [node.inputs[1]], {}
-        op, stated = "Gather", [helper.make_attribute("axis", axis)]
-    else:
-        lengths = lengths if cut.inputs[1:] else [1]
-        if len(lengths) == 1:  # of each part
-            lengths *= -(-shape[axis] // max(1, lengths[0]))
-        if not -len(lengths) <= place[0] < len(lengths):
-            return None
-        start = sum(lengths[: place[0] % len(lengths)])
-        op, stated = "Slice", []
-        ends = (start, start + lengths[place[0]], axis)
-        names = [f"{node.outputs[0]}/{label}" for label in ("start", "end", "axis")]
-        arrays = [Value.of_array(np.array([end], np.int64)) for end in ends]
-        constants = dict(zip(names, arrays, strict=True))
-    read = [cut.inputs[0], *names]
-    proto = NodeProto(op_type=op, input=read, output=node.outputs, attribute=stated)
-    return [read_node(proto, node.name)], constants
-
-
-def _numbers(value: Known) -> list[int]:
-    array = value.array if isinstance(value, Value) else None
-    return [] if array is None else [int(number) for number in array.ravel()]
+    (at, *_), sizes = numbers
+    if len(sizes) == 1:  # of each part
+        sizes *= -(-shape[axis] // max(1, sizes[0]))
+    if not -len(sizes) <= at < len(sizes):
+        return None
+    start = sum(sizes[: at % len(sizes)])
+    bounds = {"start": start, "end": start + sizes[at], "axis": axis}
+    arrays = {f"{node.outputs[0]}/{label}": np.array([n], np.int64) for label, n in bounds.items()}
+    proto = NodeProto(op_type="Slice", input=[cut.inputs[0], *arrays], output=node.outputs)
+    return [read_node(proto, node.name)], {name: Value.of_array(a) for name, a in arrays.items()}
 
 
 def branch(node: FileNode, name: str) -> Branch:

@@ -164,7 +164,7 @@ def walk(
     waiting, cuts = list(reversed(nodes)), dict[str, FileNode]()
     while waiting:
         node = waiting.pop()
-        if is_cut(node, nodes, frame.outputs):
+        if node.op == "SplitToSequence" and is_cut(node, nodes, frame.outputs):
             cuts[node.outputs[0]] = node
             folded.append(node.name)
             continue
