@@ -44,7 +44,7 @@ CONSTANTS = """
   int64[4] head = {1,1,48,6}, int64[4] keys6 = {1,1,6,48}, int64[3] five = {5,2,8},
   int64[4] keys3 = {1,2,3,48}, int64[4] heads = {1,2,48,3}, int64[4] by_head = {1,48,2,3},
   int64[4] behind = {2,2,4,5}, int64[3] half5 = {5,2,4}, int64[3] row5 = {5,1,8},
-  int64[4] line6 = {2,8,1,6}, int64[3] rows4 = {2,8,4},
+  float[8,6,6] g3, int64[4] line6 = {2,8,1,6}, int64[3] rows4 = {2,8,4},
   int64[1,8,1,1] each = {0,1,2,3,4,5,6,7}, float tiny = {1e-10}, float near = {1.000001},
   int64[3] spots = {4,1,3}, int64[3,1] spots1 = {4,1,3}, int64[2] two5 = {2,5},
   int64[3] single = {2,5,1}, int64[2] i00 = {0,0}, int64[2] i42 = {4,2}, int64[2] flat86 = {8,6},
@@ -97,6 +97,15 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
         (17, "a = Relu(x) b = Clip(a, half, six) y = Tanh(b)"),
         (17, "a = Relu(x) d = Max(a, half) b = Min(d, six) y = Tanh(b)"),
         (17, "a = Relu(x) d = Min(six, a) b = Max(d, half) y = Tanh(b)"),
+    ]),
+    "a norm over several axes": (X, [
+        (17, "a = LayerNormalization<axis=1>(x, g3) y = Relu(a)"),
+        (13, """m = ReduceMean<axes=[1,2,3]>(x) d = Sub(x, m) p = Pow(d, two)
+             v = ReduceMean<axes=[1,2,3]>(p) e = Add(v, eps) s = Sqrt(e) n = Div(d, s)
+             a = Mul(n, g3) y = Relu(a)"""),
+    ]),
+    "a cast to the type that is there": (X, [
+        (17, "a = Relu(x) y = Tanh(a)"), (17, "a = Relu(x) b = CastLike(a, x) y = Tanh(b)"),
     ]),
     "what is nothing below zero": (X, [
         (17, f"a = Tanh(x) b = {bounded} y = Exp(b)") for bounded in ("Relu(a)", "Clip(a, zero)")
