@@ -168,10 +168,10 @@ def walk(
             cuts[node.outputs[0]] = node
             folded.append(node.name)
             continue
-        cut = cuts.get("".join(node.inputs[:1])) if cuts else None
-        if cut is not None and (inner := part(node, cut, known)):
-            known.update(inner[1])
-            waiting += inner[0]
+        if cuts and (cut := cuts.get("".join(node.inputs[:1]))) is not None:
+            cuttings, constants = part(node, cut, known)
+            known.update(constants)
+            waiting += cuttings
             continue
         if node.has_graph and (inner := taken(node, known)):
             folded.append(node.name)
