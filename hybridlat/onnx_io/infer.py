@@ -210,7 +210,8 @@ def _with_stand_in(op: str, inputs: Sequence[Known]) -> Sequence[Known]:
     """The inputs with zeros for the one of which an operator reads the type alone."""
     place = _TYPE_ALONE.get(op, len(inputs))
     type_ = type_of(inputs[place]) if place < len(inputs) else None
-    if type_ is None or (op == "EyeLike" and type_.elements > MAX_FOLDED_ELEMENTS):
+    is_large = type_ is not None and op == "EyeLike" and type_.elements > MAX_FOLDED_ELEMENTS
+    if type_ is None or is_large or type_.dtype == "string":
         return inputs
     dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
     zeros = Value.of_array(np.zeros(type_.shape if op == "EyeLike" else (), dtype))
