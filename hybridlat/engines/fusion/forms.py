@@ -128,7 +128,7 @@ def _flat_windows(net: Network, node: Node, match: Match) -> None:
     if view is None or len(node.outputs) > 1 or len(read) != 4:
         return
     row, shape = net.type_of(view.inputs[0]).shape, net.types[match.made].shape
-    if (*row[:2], 1, *row[2:]) != read or len(row) != 3:
+    if (*row[:2], 1, *row[2:]) != read or len(row) != 3 or shape[2] != 1:
         return
     stated = {n: v[1::2] if isinstance(v, tuple) else v for n, v in node.attributes}
     made = match.add(node.op, view.inputs[:1], (*row[:2], *shape[3:]), **stated)
