@@ -95,7 +95,8 @@ def results_of(
 
 def _like_read(node: FileNode, types: Sequence[TensorType], opsets: Opsets) -> TensorType | None:
     """What one of ``_LIKE_READ`` makes of tensors of these types."""
-    if not types or node.op not in ("BiasSplitGelu", "NhwcConv"):
+    is_sized = bool(types) and all(type_.shape for type_ in types)
+    if not is_sized or node.op not in ("BiasSplitGelu", "NhwcConv"):
         return next(iter(types), None)
     if node.op == "BiasSplitGelu":
         return types[0]._replace(shape=(*types[0].shape[:-1], types[0].shape[-1] // 2))

@@ -45,6 +45,14 @@ def test_what_hangs_on_a_type_alone_is_constant(text: str) -> None:
     assert len(read_network(model(body)).nodes) == 1
 
 
+@pytest.mark.parametrize("op", ["NhwcConv", "BiasSplitGelu"])
+def test_an_operator_for_gpus_beside_a_number_makes_what_it_reads_first(op: str) -> None:
+    body = (
+        f"g (float[1,9] x, float s) => (float[1,9] y) {{ a = com.microsoft.{op}(x, s) y = Abs(a) }}"
+    )
+    assert read_network(model(body)).types["y"].shape == (1, 9)
+
+
 # Padding worked out at run time, as TensorFlow's "same" is exported: the sizes are scalars, and
 # the second convolution's are known only once the first one's are.
 SAME = """g (float[{batch},3,9,9] x) => (float[{batch},3,3,3] y)
