@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hybridlat.engines import pytorch_rules as rules
-from hybridlat.engines.fusion.composites import NUMBERS
-from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, GENERATED
+from hybridlat.engines.fusion.composites import COMPILED, NUMBERS
+from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, normed_biases
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import TURNS, Match, Rewritten, each
 from hybridlat.engines.fusion.precision import in_floats
@@ -54,8 +54,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     """
     compiled = target.engine == "torch-compile"
     passes = (each(CONTRACTING, _zeros), rules.FED, TURNS, each("Gemm", _scales), *FORMS)
-    passes = (*passes, *rules.CALLS, each(CONTRACTING, _scales))
-    generated = GENERATED if compiled or _is_cpu(target) else ()
+    passes = (*passes, *rules.CALLS, each(CONTRACTING, _scales), each(CONTRACTING, normed_biases))
+    generated = COMPILED if compiled or _is_cpu(target) else ()
     numbers = () if target.precision == "amp" else (NUMBERS,)  # which a parameter's axis widens
     generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated, *numbers)
     whole = network if compiled else _idle_as_outputs(network)
@@ -168,8 +168,8 @@ def _scales(net: Network, node: Node, match: Match) -> None:
         fed = match.add("Mul", node.inputs[:1], type_.shape, Constant(type_._replace(shape=())))
         match.put(replace(node, inputs=(fed, *node.inputs[1:])))
         return
-    convs = [n for n in net.nodes if n.op == "Conv"] if how == "changed" else []
-    if how != "scaled" and not (node.inputs[2:] and any(_origin(n) == "folded" for n in convs)):
+    is_changed = how == "changed" and node.inputs[2:] and _is_left(net, node)
+    if how not in ("scaled", "multiplied") and not is_changed:
         return
     end, is_turned = node, False
     while (below := net.reader(end, "MatMul", "Reshape", "Transpose")) and below.op != "MatMul":
@@ -181,9 +181,17 @@ def _scales(net: Network, node: Node, match: Match) -> None:
         raw = node.name
     match.types[raw] = type_
     match.put(replace(end, outputs=(raw,)))
-    scale = Constant(type_._replace(shape=() if below else type_.shape[-1:]))
-    scale = _by_channel(net, node) if node.op in _CONVOLUTIONS else scale
+    scale = Constant(type_._replace(shape=() if below or how == "multiplied" else type_.shape[-1:]))
+    scale = _by_channel(net, node) if node.op in _CONVOLUTIONS and scale.type.shape else scale
     match.put(Node(f"{node.name}__scale", "Mul", (raw,), end.outputs, version=14), scale)
+
+
+def _is_left(net: Network, node: Node) -> bool:
+    """Whether norms are folded already, or sums alone read the convolutions that are changed."""
+    convs = [n for n in net.nodes if n.op == "Conv"]
+    changed = [n for n in convs if simplified(n.inputs, n.outputs) == "changed"]
+    is_summed = node in changed and all(net.reader(n, "Add") for n in changed)
+    return is_summed or any(_origin(n) == "folded" for n in convs)
 
 
 def _zeros(net: Network, node: Node, match: Match) -> None:

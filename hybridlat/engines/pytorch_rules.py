@@ -74,10 +74,11 @@ def _uneven_pads(net: Network, node: Node, match: Match) -> None:
 def _in_calls(net: Network, node: Node, match: Match) -> None:
     """A norm by the root of a mean square, in the calls of a module that writes it out."""
     (x, *scale), (dtype, shape) = node.inputs, net.types[match.made]
-    rows, number = (*shape[:-1], 1), Constant(TensorType(dtype, ()))
+    axes = (*range(int(str(node.attribute("axis", len(shape) - 1))), len(shape)),)
+    rows, number = (*shape[: axes[0]], *[1] * len(axes)), Constant(TensorType(dtype, ()))
     two = replace(number, values=(2.0,))
     y = match.add("Pow", (x,), shape, two)
-    y = match.add("ReduceMean", (y,), rows, axes=(len(shape) - 1,))
+    y = match.add("ReduceMean", (y,), rows, axes=axes)
     y = match.add("Sqrt", (match.add("Add", (y,), rows, number),), rows)
     y = match.add("Mul", (x, match.add("Reciprocal", (y,), rows)), shape)
     match.add("Mul", (y, *scale), shape)

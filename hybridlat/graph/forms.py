@@ -271,7 +271,7 @@ FORMS: Forms = {
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     **dict.fromkeys(QUANTISERS, _quantise),
     "Concat": _along(None),
-    "Cast": _cast,
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
     "Clip": _clip,
     "Pad": _pad,
     "Slice": _slice,

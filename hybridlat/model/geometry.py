@@ -139,6 +139,8 @@ def scan(text: str) -> list[tuple[float, ...]]:
                 tensor_of(s.partition("=")[0], True) if ":" in s else tensors[s]
                 for s in line.sources
             ]
+            if len({*line.sources}) < len(line.sources):
+                read = _once(line.sources, read)
             made = []
             for number, _, type_ in [item.partition(":") for item in line.results]:
                 if number != "-":
@@ -151,6 +153,13 @@ def scan(text: str) -> list[tuple[float, ...]]:
         elif line.word == "context":
             context = CONTEXTS[line.head]
     return [(*row, context) for row in rows]
+
+
+def _once(sources: Sequence[str], read: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """What a kernel reads; a tensor that it names twice has no bytes the second time."""
+    first = {source: place for place, source in reversed([*enumerate(sources)])}
+    again = [":" not in source and first[source] < i for i, source in enumerate(sources)]
+    return [t and (*t[:2], 0, *t[3:]) if twice else t for t, twice in zip(read, again, strict=True)]
 
 
 @lru_cache(maxsize=65_536)

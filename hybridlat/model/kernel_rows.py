@@ -199,8 +199,8 @@ def kernel_row(
     if is_quantised(name):
         unsigned = any(t[3] and t[4] == "uint8" and len(t[0]) > 1 for t in present)
         variant += SIGNED * (first[4] == "int8") + UNSIGNED_WEIGHTS * unsigned
-    if name == "Transpose":
-        variant += work.moves_many(work.axis_order(first[0], a.order))
+    order = work.axis_order(first[0], a.order) if name == "Transpose" else []
+    variant += work.moves_many(order)
     if kind == KINDS["conv"] and len(operands) > 1:
         weight = operands[1][0]
         taps = _taps(a.window or weight[2:])
@@ -261,13 +261,18 @@ def kernel_row(
         kind, batch, c_in, h_in, w_in, c_out, h_out, w_out, *taps, a.stride, a.dilation, groups,
         a.pad, product.m, product.n, product.k, product.flop, in_bytes, weight_bytes, out_bytes,
         main[2], activation, has_add, has_bias, len(present), len(main[0]),
-        *_stretches(name, kind, operands, main, a), variant, product.steps,
+        *_stretches(name, kind, operands, main, order, a), variant, product.steps,
         product.again * main[2], known,
     )  # fmt: skip
 
 
 def _stretches(
-    name: str, kind: int, present: Sequence[Tensor], main: Tensor, a: KernelAttributes
+    name: str,
+    kind: int,
+    present: Sequence[Tensor],
+    main: Tensor,
+    order: Sequence[int],
+    a: KernelAttributes,
 ) -> tuple[int, int]:
     """(run, length): elements that are read one after the other, and that one output sums over."""
     shape = present[0][0] if present else main[0]
@@ -286,7 +291,6 @@ def _stretches(
         axis %= len(shape)
         return math.prod(shape[axis + 1 :]), shape[axis]
     if kind == KINDS["move"]:
-        order = work.axis_order(shape, a.order) if name == "Transpose" else ()
         if order and len(order) == len(shape):  # else it is read through a view
             moved = [axis for axis, place in enumerate(order) if axis != place]
             return math.prod(shape[max(moved, default=-1) + 1 :]), 1

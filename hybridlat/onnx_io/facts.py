@@ -16,14 +16,18 @@ FACTS_FORMAT = 4
 MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 # Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo, which has
 # results of calls with several, such as a norm), and after it (TensorFlow's), the result or bias.
+# So do simplifiers: by the norm's result (onnxslim), or by what they do (ONNX Runtime).
 _FOLDED = re.compile(
-    r"onnx::Conv(Transpose)?_\d+$|.*(\bweight_bias|_bias_fused_bn)$|getitem(_\d+)?$|"
-    r".*/(FusedBatchNorm|batchnorm/)"
+    r"onnx::Conv(Transpose)?_\d+$|.*(\bweight_bias|_bias_fused_bn)$|getitem(_\d+)?(_bias)?$|"
+    r".*/(FusedBatchNorm|batchnorm/|BatchNormalization(_\d+)?_output_\d)|ConvBnFusion_"
 )
-_ZEROS = re.compile(r"arith\.constant\d*$")  # what TensorFlow Lite puts where a layer has no bias
+# What TensorFlow Lite puts where a layer has no bias, and PyTorch's exporter before it optimises.
+_ZEROS = re.compile(r"(arith\.constant\d*|val_\d+)$")
 _OWN = re.compile(r"(.*[./])?bias$|.*/BiasAdd\b")
 # onnxslim names the weight after the product that it folds, and keeps the operator's own name.
 _SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
+# So does ONNX Runtime; exporters name numbers by their places.
+_SCALED_BIAS = re.compile(r"ConvMulFusion_Mul_B_(val_\d+(_|$)|.*/Constant(_\d+)?_output_\d)?")
 # onnxsim names weights anew that it changes, and leaves a norm that the exporter folded.
 _CHANGED = re.compile(r"_v_\d+$")
 
@@ -32,18 +36,23 @@ def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str
     """``folded`` (from a norm), ``zeros`` or ``own``, as names tell of a bias; else empty."""
     if _ZEROS.match("".join(inputs[2:3])):
         return "zeros"
-    is_scaled = simplified(inputs, outputs) == "scaled"
+    is_scaled = simplified(inputs, outputs) in ("scaled", "multiplied")
     names = "".join(inputs[2:3]), name if is_scaled else "".join(outputs[:1])
     is_folded, is_own = (any(map(form.match, names)) for form in (_FOLDED, _OWN))
     return "folded" if is_folded else "own" * is_own
 
 
 def simplified(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """What names tell of a weight: ``scaled`` by what follows, ``changed`` (``without bias``)."""
+    """What names tell of a weight: ``scaled`` by what follows, ``changed`` (``without bias``).
+
+    ``multiplied`` are those that a number scales.
+    """
     weight, result = "".join(inputs[1:2]), "".join(outputs[:1])
     is_named = weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
     if is_named or weight.endswith("_weight_fused"):
         return "scaled"
+    if (scaled := _SCALED_BIAS.match("".join(inputs[2:3]))) is not None:
+        return "multiplied" if scaled[1] else "scaled"
     changed = tuple([_CHANGED.match(name) is not None for name in inputs[1:]])
     words = {(True,): "changed", (True, True): "changed", (True, False): "without bias"}
     return words.get(changed, "")

@@ -95,7 +95,8 @@ def results_of(
 
 def _like_read(node: FileNode, types: Sequence[TensorType], opsets: Opsets) -> TensorType | None:
     """What one of ``_LIKE_READ`` makes of tensors of these types."""
-    if not all(t.shape for t in types) or node.op not in ("BiasSplitGelu", "NhwcConv"):
+    is_sized = bool(types) and all(type_.shape for type_ in types)
+    if not is_sized or node.op not in ("BiasSplitGelu", "NhwcConv"):
         return next(iter(types), None)
     if node.op == "BiasSplitGelu":
         return types[0]._replace(shape=(*types[0].shape[:-1], types[0].shape[-1] // 2))
@@ -210,7 +211,8 @@ def _with_stand_in(op: str, inputs: Sequence[Known]) -> Sequence[Known]:
     """The inputs with zeros for the one of which an operator reads the type alone."""
     place = _TYPE_ALONE.get(op, len(inputs))
     type_ = type_of(inputs[place]) if place < len(inputs) else None
-    if type_ is None or (op == "EyeLike" and type_.elements > MAX_FOLDED_ELEMENTS):
+    is_large = type_ is not None and op == "EyeLike" and type_.elements > MAX_FOLDED_ELEMENTS
+    if type_ is None or is_large or type_.dtype == "string":
         return inputs
     dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
     zeros = Value.of_array(np.zeros(type_.shape if op == "EyeLike" else (), dtype))

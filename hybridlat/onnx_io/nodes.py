@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Node, topological_order
-from hybridlat.graph.operators import QUANTISERS, is_quantised
+from hybridlat.graph.network import Node, TensorType, topological_order
+from hybridlat.graph.operators import QUANTISERS, SIZES, is_quantised
 from hybridlat.onnx_io.facts import bias_origin, simplified
 from hybridlat.onnx_io.operator_form import local_form
 from hybridlat.onnx_io.values import MOST_BYTES, NARROW, Known, Value, attributes_of, since_version
@@ -228,6 +229,35 @@ def taken(node: FileNode, known: Mapping[str, Known]) -> Branch | None:
     condition = known.get(node.inputs[0]) if _is_if(node) and node.inputs else None
     array = condition.array if isinstance(condition, Value) else None
     return None if array is None or array.size != 1 else branch(node, BRANCHES[bool(array.any())])
+
+
+def is_cut(node: FileNode, nodes: Sequence[FileNode], outputs: Sequence[str]) -> bool:
+    """Whether the operator makes a sequence of parts of a tensor that are read one by one."""
+    whole = {name for other in nodes if other.op != "SequenceAt" for name in other.reads}
+    is_own = any(node.outputs) and not node.domain
+    return is_own and whole.union(outputs).isdisjoint(node.outputs)
+
+
+def part(node: FileNode, cut: FileNode, known: Mapping[str, Known]) -> Branch:
+    """What a SequenceAt gives of a tensor that is ``cut``, as a Slice; NetworkError if unknown."""
+    stated = {attribute.name: attribute.i for attribute in cut.proto().attribute}
+    type_, axis = known.get("".join(cut.inputs[:1])), stated.get("axis", 0)
+    shape = type_.shape if isinstance(type_, TensorType) else ()
+    values = [known.get("".join(one.inputs[1:2])) for one in (node, cut)]
+    read = [v.array for v in values if isinstance(v, Value) and v.type.dtype in SIZES]
+    numbers = [array.ravel().tolist() for array in read if array is not None and array.size]
+    (at, *_), sizes = numbers if len(numbers) > 1 else ([0], [])
+    size = shape[axis] if -len(shape) <= axis < len(shape) else 0
+    if len(sizes) == 1 and size <= MOST_NODES:  # of each part
+        sizes *= -(-size // max(1, sizes[0]))
+    if not size or not -len(sizes) <= at < len(sizes):
+        which = f"{node.op} {node.name!r} takes no part of {cut.op} {cut.name!r} that is known"
+        raise NetworkError(f"{which}: export the network with tensors alone")
+    start = sum(sizes[: at % len(sizes)])
+    bounds = {"start": start, "end": start + sizes[at], "axis": axis}
+    arrays = {f"{node.outputs[0]}/{label}": np.array([n], np.int64) for label, n in bounds.items()}
+    proto = NodeProto(op_type="Slice", input=[cut.inputs[0], *arrays], output=node.outputs)
+    return [read_node(proto, node.name)], {name: Value.of_array(a) for name, a in arrays.items()}
 
 
 def branch(node: FileNode, name: str) -> Branch:

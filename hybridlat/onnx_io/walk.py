@@ -21,7 +21,7 @@ from hybridlat.graph.operators import SMALL_ELEMENTS, contracts, named
 from hybridlat.onnx_io.checks import Misfit
 from hybridlat.onnx_io.infer import results_of, rounded
 from hybridlat.onnx_io.isolation import ask
-from hybridlat.onnx_io.nodes import FileNode, taken
+from hybridlat.onnx_io.nodes import FileNode, is_cut, part, taken
 from hybridlat.onnx_io.rebind import Rebinding
 from hybridlat.onnx_io.shapes import Frame, Opsets, model_of, runtime_types, with_fed_weights
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type, type_of
@@ -161,9 +161,18 @@ def walk(
     elsewhere = {**frame.stated, **(engine or {})}
     known[""] = TensorType("", ())  # an input that is left out
     opsets, kept, folded, value_of = frame.opsets, way.kept, way.folded, known.get
-    waiting = list(reversed(nodes))
+    waiting, cuts = list(reversed(nodes)), dict[str, FileNode]()
     while waiting:
         node = waiting.pop()
+        if node.op == "SplitToSequence" and is_cut(node, nodes, frame.outputs):
+            cuts[node.outputs[0]] = node
+            folded.append(node.name)
+            continue
+        if cuts and (cut := cuts.get("".join(node.inputs[:1]))) is not None:
+            cuttings, constants = part(node, cut, known)
+            known.update(constants)
+            waiting += cuttings
+            continue
         if node.has_graph and (inner := taken(node, known)):
             folded.append(node.name)
             known.update(inner[1])

@@ -82,12 +82,17 @@ def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
     assert ops(uneven) == ["Pad", "Conv"] and uneven.origins == ((), (0,))
 
 
-def test_zeros_of_tensorflow_lite_are_no_biases() -> None:
-    """One constant serves all layers that have none; names tell, as it is a weight like any."""
-    zeros = "arith.constant4"
+@pytest.mark.parametrize("zeros", ["arith.constant4", "val_5"])
+def test_zeros_of_an_exporter_are_no_biases(zeros: str) -> None:
+    """One constant may serve all layers that have none; names tell, as it is a weight like any."""
     net = network(f'c = {CONV}(x, w, "{zeros}") y = {CONV}(c, w2, "{zeros}")', bias=zeros)
     assert ops(lower(net)) == ops(lower(net, compiled=True)) == ["Conv", "Conv"]
     assert ops(lower(network(f"y = {CONV}(x, w, v)"))) == ["Conv", "Add"]
+
+
+def test_a_bias_before_a_norm_is_none_as_in_folded_files() -> None:
+    net = network(f"c = {CONV}(x, w, v) y = BatchNormalization(c, v, v, v, v)")
+    assert ops(lower(net)) == ops(lower(net, compiled=True)) == ["Conv", "BatchNormalization"]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -51,7 +51,7 @@ def test_the_scan_sees_what_the_signature_says(network: Network) -> None:
     assert len(cells.values) == len(truth.nodes)
     for row, node in enumerate(truth.nodes):
         assert cells.op(row) == node.qualified_op
-        read_bytes = sum(truth.types[i].bytes for i in node.inputs if i in truth.types)
+        read_bytes = sum(truth.types[i].bytes for i in {*node.inputs} if i in truth.types)
         weights = [truth.constants[i].type.bytes for i in node.inputs if i in truth.constants]
         assert cells.column("in_bytes")[row] == read_bytes
         assert cells.column("weight_bytes")[row] == sum(weights)
@@ -231,6 +231,14 @@ def test_a_gather_behind_a_view_reads_no_more_than_it_gives() -> None:
     row = columns(text)
     assert row["out_bytes"].tolist() == [36400]
     assert 36400 <= row["in_bytes"][0] <= 36400 + 64  # the index, and the sizes of the Split
+
+
+def test_a_tensor_that_a_kernel_names_twice_is_read_once() -> None:
+    row = one_node("Mul", ["1x8x4x4"], "1x8x4x4")
+    text = "hybridlat-signature 2\ninput 0 float32:1x8x4x4\n"
+    text += "node Mul@14 (0 0) -> (1:float32:1x8x4x4) {}\noutput 1\n"
+    square = columns(text)
+    assert [square[n][0] for n in ("in_bytes", "inputs")] == [row["in_bytes"], 2]
 
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "features.json"

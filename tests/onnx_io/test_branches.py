@@ -11,6 +11,7 @@ from hybridlat.cli.measure import as_object
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.estimate.partition import partition_network
+from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network
 from hybridlat.report.units import memory_text
@@ -76,6 +77,32 @@ def test_the_branch_that_runs_is_the_network(write: Callable[[bool], str], value
     sizes = [len(each) for each in (file.facts.op_types, file.facts.module_paths)]
     assert sizes == [len(file.facts.node_names)] * 2
     assert len(set(file.facts.node_names)) == sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("cut", "first", "last"),
+    [
+        ("SplitToSequence<axis=1>(x, four)", "Slice(x, zero, four1, one1)",
+         "Slice(x, four1, eight, one1)"),
+        ("SplitToSequence<axis=1>(x, parts)", "Slice(x, zero, two, one1)",
+         "Slice(x, two, eight, one1)"),
+        ("SplitToSequence<axis=-1>(x, one1)", "Slice(x, zero, one1, three)",
+         "Slice(x, eight, nine, three)"),
+    ],
+)  # fmt: skip
+def test_parts_of_a_sequence_are_those_of_its_tensor(cut: str, first: str, last: str) -> None:
+    """As PyTorch's exporter writes a chunk and a split before it optimises."""
+
+    def network(body: str) -> Network:
+        head = f"""g ({X} x) => (float[N] y, float[M] z) <int64 at = {{0}}, int64 last = {{-1}},
+          int64 four = {{4}}, int64[1] four1 = {{4}}, int64[2] parts = {{2, 6}},
+          int64[1] zero = {{0}}, int64[1] one1 = {{1}}, int64[1] two = {{2}},
+          int64[1] three = {{3}}, int64[1] eight = {{8}}, int64[1] nine = {{9}}>"""
+        return read_network(model(f"{head} {{ {body} y = Relu(a) z = Tanh(b) }}"))
+
+    made = network(f"s = {cut} a = SequenceAt(s, at) b = SequenceAt(s, last)")
+    assert sign(made) == sign(network(f"a = {first} b = {last}"))
+    assert len(made.folded) == 1
 
 
 def test_an_if_twice_and_results_from_outside() -> None:

@@ -64,6 +64,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("{ y = Loop(x) }", 17, r"control flow \(Loop .* unrolled, or as LSTM"),
         ("{ }", 17, "no operators in the file: it is empty"),
         ("{ y = SplitToSequence(x) }", 17, "SplitToSequence .* makes no tensor: export"),
+        ("{ s = SplitToSequence(x) n = ArgMax(x) y = SequenceAt(s, n) }", 17,
+         "takes no part of .* that is known: export"),
         ("{ f = Flatten(x) y = ai.onnx.ml.ZipMap<classlabels_int64s=[0,1]>(f) }", 17,
          "ZipMap .*no tensor: export"),
         ("<uint8[9] d = {0,0,0,0,0,0,0,0,0}> { i = ImageDecoder(d) f = Cast<to=1>(i) y = Relu(f) }",

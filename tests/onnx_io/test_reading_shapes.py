@@ -36,12 +36,21 @@ def ops(network: Network) -> list[str]:
     [
         "n = Shape(x) z = CastLike(two, x) b = Expand(z, n) y = Add(x, b)",
         "e = EyeLike<dtype=1>(s) f = Reshape(e, flat) y = Mul(x, f)",
+        "z = CastLike(two, word) b = Cast<to=1>(z) y = Add(x, b)",
     ],
 )
 def test_what_hangs_on_a_type_alone_is_constant(text: str) -> None:
     body = f"""g (float[1,9] x, float[3,3] s) => (float[1,9] y)
-      <float two = {{2.0}}, int64[2] flat = {{1, 9}}> {{ {text} }}"""
+      <float two = {{2.0}}, string word = {{"a"}}, int64[2] flat = {{1, 9}}> {{ {text} }}"""
     assert len(read_network(model(body)).nodes) == 1
+
+
+@pytest.mark.parametrize("op", ["NhwcConv", "BiasSplitGelu"])
+def test_an_operator_for_gpus_beside_a_number_makes_what_it_reads_first(op: str) -> None:
+    body = (
+        f"g (float[1,9] x, float s) => (float[1,9] y) {{ a = com.microsoft.{op}(x, s) y = Abs(a) }}"
+    )
+    assert read_network(model(body)).types["y"].shape == (1, 9)
 
 
 # Padding worked out at run time, as TensorFlow's "same" is exported: the sizes are scalars, and

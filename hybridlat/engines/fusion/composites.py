@@ -97,9 +97,10 @@ def _steps_from(net: Network, tensor: str, x: str, most: int = 6) -> frozenset[N
 
 
 def _is_usual(net: Network, node: Node) -> bool:
-    """Whether a mean is over the last axis, and a HardSigmoid is that of a HardSwish."""
+    """Whether a mean is over the last axes, and a HardSigmoid is that of a HardSwish."""
     if node.op == "ReduceMean":
-        return node.attribute("axes") == (len(net.type_of(node.inputs[0]).shape) - 1,)
+        axes, rank = node.sizes("axes") or (), len(net.type_of(node.inputs[0]).shape)
+        return axes == (*range(rank - len(axes), rank),) != ()
     alpha = cast(float, node.attribute("alpha", 0.0))
     is_gate = len(node.attributes) == 1 and math.isclose(alpha, _SIXTH, rel_tol=1e-3)
     return is_gate or node.op != "HardSigmoid"
@@ -168,9 +169,12 @@ def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) 
                 if bound is None:
                     continue
                 match, type_ = Match(net, *bound.members[::-1]), net.types[bound.x]
-                scale = Constant(type_._replace(shape=type_.shape[-1:]))
+                means = [node.sizes("axes") for node in bound.members if node.op == "ReduceMean"]
+                axes = (*means, None)[0] or (-1,)
+                scale = Constant(type_._replace(shape=type_.shape[axes[0] :]))
+                stated = {"axis": axes[0]} if axes[1:] else {}
                 parameters = [scale] * op.endswith("Normalization")
-                match.add(op, (bound.x,), type_.shape, *parameters, **attributes)
+                match.add(op, (bound.x,), type_.shape, *parameters, **attributes | stated)
                 yield match
 
     return frozenset(op for pattern in patterns for op in pattern.ops), find

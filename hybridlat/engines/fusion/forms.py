@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hybridlat.engines.fusion.composites import COMPILED, COMPOSITES, concats, own_pads
+from hybridlat.engines.fusion.composites import COMPOSITES, concats, own_pads
 from hybridlat.engines.fusion.expanded import attentions
 from hybridlat.engines.fusion.patterns import ONCE, TURNS, Match, Pass, each, integers, nothing
 from hybridlat.engines.fusion.places import PLACES, SLICES
@@ -106,11 +106,33 @@ def _counted(net: Network, node: Node, match: Match) -> None:
 
 
 def _bounded(net: Network, node: Node, match: Match) -> None:
-    """What is nothing below 0 is a ReLU."""
-    numbers = [c.values for name in node.inputs if (c := net.constants.get(name))]
+    """What lies between two numbers is clipped; what is nothing below 0 is a ReLU."""
+    way, shape = {"Max": "Min", "Min": "Max"}.get(node.op, ""), net.types[match.made].shape
+    other = net.reader(node, way)
+    steps = (node, other) if other is not None else (node,)
     read = [name for name in node.inputs if name in net.types]
-    if numbers == [(0,)] and len(read) == 1:
-        match.add("Relu", read, net.types[match.made].shape)
+    known = [net.constants[name] for step in steps for name in step.inputs if name in net.constants]
+    if len(read) != 1 or len(known) != len(steps) or any(c.type.elements > 1 for c in known):
+        return
+    if other is not None:
+        match.members, ends = steps, known[:: 1 if way == "Min" else -1]
+        ends = [replace(end, type=end.type._replace(shape=())) for end in ends]
+        match.add("Clip", read, shape, *ends)
+    elif node.op != "Min" and known[0].values == (0,) and len(node.inputs) == 2:
+        match.add("Relu", read, shape)
+
+
+def _flat_windows(net: Network, node: Node, match: Match) -> None:
+    """A pool of maps of one row is one of rows, as a module calls it."""
+    view, read = net.maker(node.inputs[0], "Reshape"), net.type_of(node.inputs[0]).shape
+    if view is None or len(node.outputs) > 1 or len(read) != 4:
+        return
+    row, shape = net.type_of(view.inputs[0]).shape, net.types[match.made].shape
+    if (*row[:2], 1, *row[2:]) != read or len(row) != 3 or shape[2] != 1:
+        return
+    stated = {n: v[1::2] if isinstance(v, tuple) else v for n, v in node.attributes}
+    made = match.add(node.op, view.inputs[:1], (*row[:2], *shape[3:]), **stated)
+    match.view(made, shape)
 
 
 def _sums(net: Network, node: Node, match: Match) -> None:
@@ -233,12 +255,13 @@ FORMS: tuple[Pass, ...] = (
     each("GlobalAveragePool GlobalMaxPool MaxPool ReduceMean ReduceMax ReduceL2", _means),
     each("Slice Concat Expand Tile AveragePool", nothing),
     *ONCE,
+    each("AveragePool MaxPool", _flat_windows),
     each("ReduceSum", _sums),
     *SLICES,
     each("Split", _joined_products),
     *COMPOSITES,
     each("Add", norms),
-    each("Max", _bounded),
+    each("Max Min Clip", _bounded),
     each("LayerNormalization RMSNormalization InstanceNormalization AveragePool", _plain),
     *(_ROWS, TURNS) * 2,  # what follows a product may have its axes now
     each("Gemm MatMul", _products),
@@ -254,12 +277,10 @@ def biases(net: Network, node: Node, match: Match) -> None:
         match.put(replace(node, inputs=node.inputs[:2]))
 
 
-def _normed_biases(net: Network, node: Node, match: Match) -> None:
-    """A norm behind a convolution adds its bias; folded files do not tell that there was one."""
+def normed_biases(net: Network, node: Node, match: Match) -> None:
+    """A bias before a norm does not count: folded files lack it, and a compiler's loop adds it."""
     if net.reader(node, "BatchNormalization") is not None:
         biases(net, node, match)
 
 
 CONTRACTING = "Conv ConvTranspose"
-GENERATED: tuple[Pass, ...] = (*COMPILED, each(CONTRACTING, _normed_biases))
-"""What costs nothing where PyTorch runs code of its own for it, or one kernel takes it along."""

@@ -223,7 +223,7 @@ def lower(network: Network, target: Target) -> Lowered:
     file that is quantised to anything but 8 bits.
     """
     warnings = narrow_weights(network, target.precision == "int8")
-    built = (GUARDS, *COMPILED, NEUTRAL, NUMBERS, each("Mul", norms))  # by its builder besides
+    built = (NEUTRAL, GUARDS, *COMPILED, NUMBERS, each("Mul", norms))  # by its builder besides
     written, version = in_floats(network).then((*FORMS, *built)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
     scales = () if is_foreign else ("Mul", "Add")
