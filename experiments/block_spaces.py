@@ -17,8 +17,6 @@ The graphs are what an exporter gives in evaluation mode: batch normalisation is
 convolutions, weights are ``ConstantOfShape`` nodes as in the light models that ship with onnx.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

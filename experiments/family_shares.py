@@ -8,8 +8,6 @@ a weak prior on where they start. ``--data ../shared/data/whole_networks`` alone
 that no constant was chosen on the tables of ``gpu_networks``.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

@@ -8,8 +8,6 @@ kernels is learned from 100 networks on every other GPU of the table, corrected 
 GPU left out, and judged on 300 networks that neither saw. Every draw has a fixed seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

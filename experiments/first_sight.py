@@ -8,8 +8,6 @@ keeps one store for all: then those after the tenth are met by a machine that is
 ``--stores`` already is not measured again. The machine must be otherwise idle.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

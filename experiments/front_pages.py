@@ -1,7 +1,5 @@
 """Tables of accuracy in README and on the page about it, of the figures in docs/figures.json."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ errors of hybridlat beside those of other methods on the same networks; and the 
 and of the page about accuracy. ``--draw`` judges nothing anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import gzip

@@ -8,8 +8,6 @@ of the other groups, and what the kernels' bytes take by the data sheet over the
 and what the last cache does not spare. ``--judge`` names collections in ``--data``; all teach.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

@@ -6,8 +6,6 @@
 Needs timm and PyTorch beside the project for ``--export``, and a quiet machine for the loops.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

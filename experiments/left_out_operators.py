@@ -4,8 +4,6 @@ Each operator of the CPU's pack is left out of training in turn, by a model of 2
 rows, and the cells of several kernels that hold it are predicted.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ nothing else is known. Both evaluations judge the same networks, those of the fi
 two methods. It needs Debian's chromium and chromium-driver, and ``pip install selenium pillow``.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

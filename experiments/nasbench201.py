@@ -30,8 +30,6 @@ Weights are `ConstantOfShape` nodes: give them random values before measuring (a
 positive). Weights of one shape share one shape tensor, which keeps the files small.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from functools import cache

@@ -9,8 +9,6 @@ arena grows as requested and shrinks after every run, so nothing of loading is l
 stands what the process grew by (anonymous pages, trimmed), inputs and outputs included.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os

@@ -12,8 +12,6 @@ another order), between them predicts it with nothing measured, and last with wh
 measures at 5 %. Everything lies in DIR: store, models, figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -18,8 +18,6 @@ the reference has, whichever is less. Under ONNX Runtime its own optimised graph
 whose graphs hold other operators or other sizes stand in a row of their own.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

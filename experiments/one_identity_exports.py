@@ -5,8 +5,6 @@ holds. Rewriting (weights as initializers or constants, another opset, simplifyi
 values, so tensors are filled first, each with other ones.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import math

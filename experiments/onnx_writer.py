@@ -3,8 +3,6 @@
 Weights are ``ConstantOfShape`` nodes; those of one shape share one shape tensor.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto

@@ -6,8 +6,6 @@ Prints the first table of experiments/own_gpu.md. ``--packs`` writes the whole n
 with the cells that today's rules cut.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

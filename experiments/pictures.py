@@ -1,7 +1,5 @@
 """What the drawn pictures have in common: colours for light and dark pages, texts, a frame."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 STYLE = """<style>

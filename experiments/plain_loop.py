@@ -1,7 +1,5 @@
 """Latency by a plain loop around ONNX Runtime: it shares nothing with how the product measures."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from pathlib import Path

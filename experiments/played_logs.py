@@ -3,8 +3,6 @@
 python experiments/played_logs.py --seed 41 42  # two minutes of CPU each
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

@@ -15,8 +15,6 @@ latency. What quantised networks cost on the CPU is measured on these files:
 Needs sympy beside the project.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

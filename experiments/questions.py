@@ -5,8 +5,6 @@ python experiments/questions.py ratios             # laws without each device: t
 python experiments/questions.py sweep              # measures under ONNX Runtime
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import random

@@ -8,8 +8,6 @@ those under which the rules are used, with how many networks of each set were co
 they are: ``tests/benchmarks/bench_predict.py``.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

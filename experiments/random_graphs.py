@@ -5,8 +5,6 @@ attributes, numbers of channels and opsets without regard to sense, so that a ru
 meets the case that it is wrong for. Weights have no values.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

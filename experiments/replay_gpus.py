@@ -10,8 +10,6 @@ the test rows that the gate asks for is played back as measured. Ends with 1 whe
 better than hybridlat anywhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

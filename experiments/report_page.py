@@ -6,8 +6,6 @@ Needs chromium with its driver, and selenium. The answers are those of the shipp
 is measured.
 """
 
-from __future__ import annotations
-
 import base64
 import shutil
 import sys
@@ -44,7 +42,7 @@ def chromium() -> Any:
 class Browser:
     """A Chromium without a window, one page after another."""
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> "Browser":
         self.driver = chromium()
         return self
 

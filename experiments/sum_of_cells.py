@@ -14,8 +14,6 @@ networks are measured once more afterwards for the noise floor.
 A run that is cut off goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

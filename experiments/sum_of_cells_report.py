@@ -1,7 +1,5 @@
 """The table of experiment 01, from a store or from the shipped pack; measures nothing."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

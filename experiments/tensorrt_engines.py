@@ -5,8 +5,6 @@
 The folder holds ``layers.parquet`` and ``nets``. Finding: experiments/tensorrt_listings.md.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter, defaultdict

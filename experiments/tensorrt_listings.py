@@ -11,8 +11,6 @@ neither side runs. Then every kind of disagreement; ``--all``: each one by name.
 one listing kernel by kernel instead: experiments/yolo_on_orin.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -7,8 +7,6 @@ depthwise, with and without the fused sum. First a fifth of the rows, drawn at r
 the errors and the coverage of the 90 % interval on it go into the card. Then all rows are fitted.
 """
 
-from __future__ import annotations
-
 import argparse
 import platform
 import sys

@@ -15,8 +15,6 @@ meanwhile is in all versions alike.
 ``hybridlat/estimate/predict/ratios.py`` holds what all of that says of versions.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

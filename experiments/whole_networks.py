@@ -10,8 +10,6 @@ tables alone (all teach); ``--write`` leaves those that were not judged as they 
 ``--draw`` nothing is judged anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

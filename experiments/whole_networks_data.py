@@ -1,7 +1,5 @@
 """Reads the public table of whole-network latencies as observations for the family model."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -5,8 +5,6 @@ networks*: k networks, each at all batches and sizes of the table. All are judge
 other architectures. Which tell most, a family's model says by what it leaves uncertain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np

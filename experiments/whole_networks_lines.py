@@ -1,7 +1,5 @@
 """The lines of experiments/figures/whole_networks.csv: how far off a method is on a target."""
 
-from __future__ import annotations
-
 import csv
 import statistics
 from collections.abc import Iterable, Sequence

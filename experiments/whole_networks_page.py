@@ -1,7 +1,5 @@
 """experiments/gpus.md, its picture and its runs in MLflow, from the lines of whole_networks.csv."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

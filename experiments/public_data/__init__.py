@@ -1,7 +1,5 @@
 """Readers of public data sets, which the project does not hold: a folder in, records out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A reader takes the folder of a data set, laid out as its function says. Cells ca
 element type; the precision that they ran in is the target's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path

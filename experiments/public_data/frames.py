@@ -1,7 +1,5 @@
 """Tables of public data sets as data frames."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The kernels of lowered networks as the family model sees them, at any batch."""
 
-from __future__ import annotations
-
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign

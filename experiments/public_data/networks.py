@@ -4,8 +4,6 @@ Latencies under PyTorch 1.8 eager, FP32 (HELP, MIT). ``networks.parquet`` has on
 a latency column per device and batch; every device named becomes a target.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
