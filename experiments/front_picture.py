@@ -235,11 +235,7 @@ def main() -> None:
         for name, (script, date, machine) in SOURCES.items()
     }
     made = {key: {"value": value, "source": source_of(key)} for key, value in found.items()}
-    document = {
-        "made_by": "python experiments/front_picture.py",
-        "sources": named,
-        "figures": made,
-    }
+    document = {"made_by": "python experiments/front_picture.py", "sources": named, "figures": made}
     FIGURES.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     PICTURE.write_text(picture(found), encoding="utf-8")
     for page, body in front_pages.written(found).items():

@@ -41,12 +41,7 @@ from hybridlat.schema.target import Target
 
 REFERENCE = "dynamo-20-trained"
 HERE = "this machine"
-TARGETS = (
-    "t4/tensorrt-10/fp16",
-    "v100/torch-2.9/fp32",
-    "rtx-4090/torch-compile-2.9/fp32",
-    HERE,
-)
+TARGETS = ("t4/tensorrt-10/fp16", "v100/torch-2.9/fp32", "rtx-4090/torch-compile-2.9/fp32", HERE)
 SAME = 0.99
 """Of the time: two files with less than this in common are not the same network."""
 Cells = dict[str, tuple[int, float, str]]

@@ -249,12 +249,7 @@ def test_what_is_wrong_is_said_in_a_sentence(words: list[str], hint: str) -> Non
     ],
 )
 def test_what_a_command_reads_is_not_written_over(
-    nets: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    read: str,
-    known: str,
-    written: str,
+    nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str, known: str, written: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for source, copy in (("a.onnx", "a.onnx"), ("a.onnx", "net"), ("known.db", "known.db")):

@@ -84,9 +84,7 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
     assert narrow < wide / 1.5
 
 
-def test_a_cell_far_from_training_is_the_family_s_and_keeps_nothing_back(
-    tmp_path: Path,
-) -> None:
+def test_a_cell_far_from_training_is_the_family_s_and_keeps_nothing_back(tmp_path: Path) -> None:
     target, store = Target.parse("v100/tensorrt/fp16"), str(tmp_path / "n.db")
     alexnet = NETS / "bvlc_alexnet.onnx"  # its first kernel is 11x11
     estimate = predict(alexnet, target, store=store, measure="never", tolerance=0.99)

@@ -235,10 +235,7 @@ def test_what_cannot_be_trained_on_is_not_measured_first(
 
 @pytest.mark.usefixtures("unknown_cpu")
 def test_a_new_version_is_checked_against_the_one_that_is_known(
-    nets: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, known = str(tmp_path / "seen.db"), str(tmp_path / "known.db")
     for file in sorted(nets.glob("*.onnx"))[1:]:

@@ -18,13 +18,7 @@ from hybridlat.model.family.observations import (
     kernel_set,
     task_base,
 )
-from hybridlat.model.family.physics import (
-    CLASSES,
-    HOST,
-    KernelTable,
-    at_batch,
-    power_slowdown,
-)
+from hybridlat.model.family.physics import CLASSES, HOST, KernelTable, at_batch, power_slowdown
 from hybridlat.model.family.shipped import task_of
 from hybridlat.model.family.tasks import Relations, Sharing, Task, label_of
 from hybridlat.model.geometry import COLUMN
