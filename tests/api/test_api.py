@@ -16,7 +16,6 @@ from hybridlat import Predictor, onnx_io
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
-from hybridlat.store.packs import shipped_packs
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS, classifier, residual_block
@@ -70,13 +69,6 @@ def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> N
     assert fake.store.signature_texts(cells).keys() == cells.keys()
     [target] = [t for t in list_targets(fake.store.url) if t.target == FAKE]
     assert target.networks == 1 and "store" in target.source
-
-
-def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
-    pack = next(p for p in shipped_packs() if p.target.threads)
-    [listed] = [t for t in list_targets(str(tmp_path / "s.db")) if t.target == str(pack.target)]
-    assert (listed.cells, listed.networks) == (pack.counts()["cell"], pack.counts()["network"])
-    assert listed.networks > 100 and listed.model
 
 
 @pytest.mark.parametrize(
