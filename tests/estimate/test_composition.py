@@ -37,14 +37,6 @@ def test_a_scale_is_found_in_spite_of_outliers_and_moved_little_by_few_networks(
     assert machine_composition(thirty, 0.0).scale == pytest.approx(1.3, abs=0.01)
 
 
-def test_shared_errors_do_not_average_out() -> None:
-    priors = [CellPrior(f"{i}", 1, 10.0, 0.1) for i in range(100)]
-    independent = Composition(shared_share=0.0).start(priors).variance_share
-    common = Composition(shared_share=0.5).start(priors).variance_share
-    assert independent == pytest.approx(0.01 / 100)
-    assert common == pytest.approx(0.01 * (0.5 + 0.5 / 100))
-
-
 def test_interval_of_measured_cells_is_the_composition_and_their_noise() -> None:
     priors = [CellPrior("a", 4, 25.0, 0.04, source="measured")]
     composition = Composition(overhead_us=10.0, scale=1.1, residual_share=0.03)
