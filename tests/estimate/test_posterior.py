@@ -35,11 +35,11 @@ def test_measuring_an_unknown_cell_completes_the_sum() -> None:
     posterior = ErrorPosterior.start(priors)
     assert not posterior.complete
     assert posterior.required == (3,)
-    done = posterior.observe({3: (50.0, 0.02)})
+    done = posterior.observe({3: (80.0, 0.02)})
     assert done.complete
     assert done.required == ()
-    assert done.sum_us == pytest.approx(400.0)
-    assert done.measured_share == pytest.approx(0.25)
+    assert done.sum_us == pytest.approx(460.0)
+    assert done.measured_share == pytest.approx(160 / 460)  # of the time, not of the cells
 
 
 def test_untrusted_cells_count_as_worse() -> None:
