@@ -55,12 +55,9 @@ FORMATS = {
 }
 
 
-def test_the_page_has_the_number_of_every_format() -> None:
+def test_the_page_and_the_changelog_have_the_number_of_every_format() -> None:
     matches = re.findall(r"^\| ([a-z ]+) \| (\d+) \|", PAGE, re.MULTILINE)
     assert {name: int(number) for name, number in matches} == FORMATS
-
-
-def test_the_changelog_begins_with_the_number_of_every_format() -> None:
     log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = log.partition("### Formats\n\n")[2].partition(".\n")[0]
     matches = re.findall(r"([a-z ]+) (\d+)", " ".join(newest.split()))

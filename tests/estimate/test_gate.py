@@ -146,17 +146,13 @@ def test_the_network_is_measured_whole_exactly_where_that_is_cheaper(
         assert step.network  # no cells would do, and it comes nearer than they
 
 
-def test_cells_of_which_nothing_is_known_are_measured_with_the_network_or_without() -> None:
+def test_the_network_goes_with_unknown_cells_and_where_the_machine_still_learns() -> None:
     network = make_network(3, cells=10)
     cells = [replace(cell, latency_us=None, trusted=False) for cell in network.cells]
     blank = replace(network, cells=tuple(cells))
     assert _step(blank, 0.05, cost_s=0.1) == gate.Step(tuple(range(10)), True)
     assert _step(blank, 0.05, cost_s=1e6) == gate.Step(tuple(range(10)), False)
     assert _step(blank, 0.05, cost_s=1e6, anyway=True).network
-
-
-def test_a_machine_that_still_learns_wants_the_network_besides_the_cells() -> None:
-    network = make_network(3, cells=10)
     dear = _step(network, 0.1, cost_s=1e6)
     assert dear.positions and not dear.network
     assert _step(network, 0.1, cost_s=1e6, anyway=True) == gate.Step(dear.positions, True)

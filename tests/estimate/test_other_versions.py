@@ -304,16 +304,13 @@ def test_intervals_hold_what_they_promise() -> None:
     assert 0.84 < np.mean(held) < 0.96
 
 
-def test_a_rewritten_kernel_moves_its_kind_and_not_the_others() -> None:
+def test_a_rewritten_kernel_moves_its_kind_alone_and_a_contradiction_widens_it() -> None:
     rewritten = [Pair((("Conv depthwise", 1.0),), math.log(1.5), 0.01)] * 4
     alike = [Pair(kinds, 0.0, 0.01) for kinds in ALONE if kinds[0][0] != "Conv depthwise"] * 4
     means, covariance = Ratios(PRIOR, [*rewritten, *alike]).of(ALONE)
     assert np.exp(means) == pytest.approx([1.0, 1.0, 1.5, 1.0], abs=0.03)
     untouched = Ratios(PRIOR, alike).of(ALONE)[1].diagonal()
     assert np.all(covariance.diagonal()[[0, 1, 3]] < 1.3 * untouched[[0, 1, 3]])
-
-
-def test_a_kind_that_contradicts_becomes_wide() -> None:
     alike = [Pair(kinds, 0.0, 0.01) for kinds in ALONE] * 3
     odd = Pair((("Conv kxk", 1.0),), math.log(1.5), 0.01)
     before = np.sqrt(Ratios(PRIOR, alike).of(ALONE)[1].diagonal())

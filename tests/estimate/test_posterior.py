@@ -19,7 +19,7 @@ from tests.estimate.known import TRUE, make_network
 CELLS = tuple(CellPrior(name, 1, 100.0, 0.2) for name in "abc")
 
 
-def test_a_measured_cell_moves_the_others_as_far_as_errors_are_shared() -> None:
+def test_a_measured_cell_moves_the_others_as_far_as_errors_are_shared_or_surprising() -> None:
     posterior = ErrorPosterior.start(CELLS, 0.8)
     taught = posterior.observe({0: (120.0, 0.01)})
     # Simple kriging by hand: 0.8 of a ratio of ln 1.2, a little less for the noise.
@@ -28,6 +28,12 @@ def test_a_measured_cell_moves_the_others_as_far_as_errors_are_shared() -> None:
     assert ErrorPosterior.start(CELLS, 0.0).observe({0: (120.0, 0.01)}).latencies_us[1] == 100.0
     assert taught.latencies_us[0] == 120.0
     assert taught.covariance[1, 1] < posterior.covariance[1, 1]
+    strange = replace(CELLS[0], trusted=False)
+    start = ErrorPosterior.start([CELLS[0], strange], 0.0)
+    assert np.sqrt(start.covariance.diagonal()) == pytest.approx([0.2, 0.2 * UNTRUSTED_FACTOR])
+    posterior = ErrorPosterior.start(CELLS)
+    calm = posterior.observe({0: (101.0, 0.01)})
+    assert posterior.observe({0: (400.0, 0.01)}).covariance[2, 2] > calm.covariance[2, 2]
 
 
 def test_measuring_an_unknown_cell_completes_the_sum() -> None:
@@ -40,18 +46,6 @@ def test_measuring_an_unknown_cell_completes_the_sum() -> None:
     assert done.required == ()
     assert done.sum_us == pytest.approx(460.0)
     assert done.measured_share == pytest.approx(160 / 460)  # of the time, not of the cells
-
-
-def test_untrusted_cells_count_as_worse() -> None:
-    strange = replace(CELLS[0], trusted=False)
-    start = ErrorPosterior.start([CELLS[0], strange], 0.0)
-    assert np.sqrt(start.covariance.diagonal()) == pytest.approx([0.2, 0.2 * UNTRUSTED_FACTOR])
-
-
-def test_a_surprise_widens_what_is_left() -> None:
-    posterior = ErrorPosterior.start(CELLS)
-    calm = posterior.observe({0: (101.0, 0.01)})
-    assert posterior.observe({0: (400.0, 0.01)}).covariance[2, 2] > calm.covariance[2, 2]
 
 
 @settings(deadline=None, max_examples=40)

@@ -244,11 +244,8 @@ def test_a_visit_goes_on_for_a_while_until_some_runs_were_left_undisturbed(
     assert report.failure is None and len(report.samples_us) == samples
 
 
-def test_levels_and_the_dispatch_overhead() -> None:
+def test_levels_the_dispatch_overhead_and_fewer_replicas_of_heavier_cells() -> None:
     assert level_us([5.0]) == 5.0 and level_us([4.0, 1.0, 2.0, 3.0], 0.2) == 1.0
     assert fit_dispatch_overhead_us({1: [3.5], 2: [4.0], 4: [5.0], 8: [7.0]}) == pytest.approx(3.0)
-
-
-def test_heavier_cells_get_fewer_replicas_but_never_one() -> None:
     counts = [replicas_for(conv(c)) for c in (64, 256, 1024)]
     assert counts == sorted(counts, reverse=True) and counts[-1] >= 2

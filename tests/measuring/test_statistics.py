@@ -50,14 +50,11 @@ def test_a_latency_is_never_below_the_floor_and_its_spread_is_finite(samples: li
     assert 0 <= result.spread_share <= 10
 
 
-def test_one_visit_says_nothing_of_its_own_spread() -> None:
+def test_what_is_unsure_says_so() -> None:
     assert combine([Visit((100.0, 100.0))]).spread_share == statistics.SINGLE_VISIT_SPREAD
     # A difference of long samples is as noisy as they are, not as a twentieth of itself.
     noisy = combine([Visit(difference((1000.0, 1100.0, 1200.0), (995.0, 1095.0, 1195.0)))])
     assert noisy.spread_share > 1
-
-
-def test_what_does_not_rise_above_its_error_says_so() -> None:
     assert combine([Visit((1.0,)), Visit((-1.0,))]).below_noise
     assert not combine([Visit((100.0,)), Visit((101.0,))]).below_noise
 

@@ -159,15 +159,12 @@ def test_experts_and_blocks_of_attention_count_where_they_run() -> None:
     assert sparse == 4 * 2 * 4 * 64 * 36 * 64**2
 
 
-def test_what_shapes_do_not_tell_is_unknown() -> None:
+def test_recurrent_layers_run_step_by_step_and_what_shapes_do_not_tell_is_unknown() -> None:
     b = Builder()
     x = b.input((1, 8, 8))
     odd = b.op("Strange", [b.op("LSTM", [x], (1, 8, 8), 14)], (1, 8, 8), 1, {}, "org.example")
     known = kernel_rows(unfused(b.network(odd))).column("known")
     assert list(known) == [0, 0]
-
-
-def test_recurrent_layers_run_step_by_step() -> None:
     b = Builder()
     x = b.input((50, 2, 32))
     weights = [b.constant((1, 192, 32)), b.constant((1, 192, 48))]
@@ -178,7 +175,7 @@ def test_recurrent_layers_run_step_by_step() -> None:
     assert row[COLUMN["batch"]] == 2
 
 
-def test_a_part_of_a_tensor_is_all_that_is_read() -> None:
+def test_a_part_of_a_tensor_is_all_that_is_read_whatever_else_a_kernel_does() -> None:
     b = Builder()
     table, whole, places = b.constant((50_000, 64)), b.input((64, 9, 9)), b.input((1, 7))
     gathered = b.op("Gather", [table, places], (1, 7, 64))
@@ -187,9 +184,6 @@ def test_a_part_of_a_tensor_is_all_that_is_read() -> None:
     assert gather[COLUMN["weight_bytes"]] == gather[COLUMN["out_bytes"]] == 4 * math.prod((7, 64))
     assert cut[COLUMN["in_bytes"]] == cut[COLUMN["out_bytes"]] == 4 * math.prod((3, 9, 9))
     assert np.isfinite([gather, cut]).all()
-
-
-def test_a_table_is_read_in_part_by_what_else_a_kernel_does_too() -> None:
     b = Builder()
     rows = b.op("Gather", [b.constant((50_000, 64)), b.input((1, 7))], (1, 7, 64), 13)
     made = b.op("LayerNormalization", [rows, b.constant((64,))], (1, 7, 64), 17, {"axis": -1})

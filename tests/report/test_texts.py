@@ -57,9 +57,12 @@ def test_a_short_name_fits_and_is_the_whole_one_where_that_fits(ops: list[str], 
         assert short == cell_texts.chain(ops)
 
 
-def test_the_middle_gives_way_and_says_how_much() -> None:
+def test_what_is_left_out_of_names_is_counted_or_a_range() -> None:
     ops = ("Conv", "MaxPool", "Concat", "Split", "Gemm", "Softmax")
     assert cell_texts.chain(ops, 36) == "Conv → MaxPool → … 3 more → Softmax"
+    names = [f"Constant_{i}" for i in range(40)]
+    names += ["/a/Concat_2", "b", "Constant_50", "c1_2", "c2_1"]
+    assert cell_texts.names_text(names) == "Constant_0–39,50, /a/Concat_2, b, c1_2, c2_1"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +82,6 @@ def test_the_middle_gives_way_and_says_how_much() -> None:
 )
 def test_where_is_the_path_that_the_uses_share(paths: list[str], width: int, text: str) -> None:
     assert cell_texts.where_text(paths, width) == text
-
-
-def test_names_that_differ_by_a_number_are_a_range() -> None:
-    names = [f"Constant_{i}" for i in range(40)]
-    names += ["/a/Concat_2", "b", "Constant_50", "c1_2", "c2_1"]
-    assert cell_texts.names_text(names) == "Constant_0–39,50, /a/Concat_2, b, c1_2, c2_1"
 
 
 @given(st.lists(st.text("ab.12", max_size=8), max_size=6), st.integers(1, 40))
@@ -132,15 +129,12 @@ def limit(latency_us: float | None, *works: Work) -> Any:
     )
 
 
-def test_the_limit_is_the_roof_that_explains_the_time() -> None:
+def test_the_limit_is_the_roof_that_explains_the_time_if_one_does() -> None:
     computes, moves = Work(1, 1, 80.0, 10.0), Work(1, 1, 5.0, 30.0)
     assert limit(160.0, computes) == ("compute", 0.5)
     assert limit(40.0, moves) == ("memory", 0.75)
     assert limit(110.0, computes, moves) == ("compute", 1.0)
     assert limit(8.0, Work(1, 1, 1.0, 2.0, 4.0)) == ("launch", 0.5)
-
-
-def test_nothing_is_said_where_no_roof_explains_the_time() -> None:
     assert limit(None, Work(1, 1, 1.0, 1.0)) is None
     assert limit(10.0, Work(1, 1)) is None  # nothing is known of the device
     assert limit(10.0, Work(1, 1, 8.0, 1.0), Work(1, 1, None, 1.0)) is None

@@ -11,7 +11,8 @@ REACHED = {"fp32": 16e12, "fp16": 60e12}
 CARD = Device("card", "gpu", PEAKS, 1e12, 80, 1.7e9, sustained_flops=REACHED)
 
 
-def test_tensorrt_multiplies_in_tf32_and_accumulates_in_fp16() -> None:
+def test_tensorrt_multiplies_in_tf32_and_accumulates_in_fp16_and_no_framework_does() -> None:
+    assert CARD.under("torch") is CARD.under("torch-compile") is CARD
     card = CARD.under("tensorrt")
     assert card.peak("fp32") == card.peak("tf32") == 40e12
     assert card.peak("fp32-strict") == 20e12
@@ -32,11 +33,6 @@ def test_launches_follow_the_clock_of_boards_that_have_a_memory_of_their_own() -
     assert [card.under("tensorrt").launch_us for card in at.values()] == [2.0, 2.0 / 8]
     shared = replace(at[4 * 1.53e9], shares_memory=True)
     assert shared.under("tensorrt").launch_us == shared.under("torch").launch_us == 2.0
-
-
-@pytest.mark.parametrize("engine", ["torch", "torch-compile"])
-def test_frameworks_accumulate_in_fp32(engine: str) -> None:
-    assert CARD.under(engine) is CARD
 
 
 def test_a_card_without_tensor_cores_stays_as_it_is() -> None:

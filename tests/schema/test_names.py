@@ -226,15 +226,12 @@ def test_what_names_no_engine_or_more_is_refused(text: str, message: str) -> Non
         engine_name(raw, version)
 
 
-def test_precisions() -> None:
+def test_precisions_and_targets_of_too_few_parts() -> None:
     assert [precision_name(p) for p in PRECISIONS] == list(PRECISIONS)
     words = ("Float32", "half", "AMP FP16", "bfloat16", "INT8", "channels")
     assert [precision_name(w) for w in words[:-1]] == ["fp32", "fp16", "amp", "bf16", "int8"]
     with pytest.raises(TargetError, match="'channels' is not a precision: choose one of fp32"):
         precision_name(words[-1])
-
-
-def test_a_target_of_too_few_parts_says_how_it_is_written() -> None:
     with pytest.raises(TargetError, match="write it as device"):
         target_named("t4")
 

@@ -140,7 +140,7 @@ def test_what_one_harness_timed_is_a_version_of_its_own_that_no_target_names() -
     assert {label_of(one) for one in (plain, *timed)} == {str(target)}
 
 
-def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
+def test_old_engines_launch_each_group_and_a_graph_takes_half_of_launches() -> None:
     rows = KERNELS.descriptors.copy()
     rows[:, DESCRIPTORS.index("groups")] = 2.5  # thirty-two groups
     classes = np.where(KERNELS.classes < 4, GROUPED, KERNELS.classes)
@@ -151,9 +151,6 @@ def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
     more = old > new
     assert more.any() and (grouped.classes[more] == GROUPED).all()
     assert (old[~more] == new[~more]).all()
-
-
-def test_a_graph_takes_half_of_what_launches_take() -> None:
     plain, replayed = (task_base(KERNELS, replace(OLD, graphs=g)) for g in (False, True))
     launches = KERNELS.base_us * KERNELS.descriptors[:, LAUNCH]
     assert plain - replayed == pytest.approx(0.5 * launches)
