@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,7 +15,7 @@ from hybridlat.engines.host import PROC_VARIABLE, usable_cores
 from hybridlat.estimate.belief import disagreement
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import PaceDrift, SummedNetwork, undisturbed
-from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.compose.target_composition import composition_of, pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
@@ -30,13 +31,6 @@ from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS
 
 FITTED = Composition(scale=1.0, residual_share=0.02, networks=60)
-
-
-def measured_cells(*latencies_us: float) -> ErrorPosterior:
-    each = enumerate(latencies_us)
-    return FITTED.start([CellPrior(f"{i:032x}", 1, us, 0.01, source="measured") for i, us in each])
-
-
 WIDE = replace(FITTED, residual_share=0.3)
 
 
@@ -62,12 +56,12 @@ def test_the_reach_of_both_decides_whether_they_contradict(
     composition: Composition,
     is_predicted: bool,
     excess: float | None,
-) -> None:
-    cells, whole = measured_cells(4690.0, 4000.0), WholeLatency(latency_us, noise, True, "once")
-    if is_predicted:
-        unsure = [replace(cell, source="predicted", spread_share=0.3) for cell in cells.priors]
-        cells = FITTED.start(unsure)
-    contradiction = disagreement(whole, composition, cells)
+) -> None:  # fmt: skip
+    source: Any = "predicted" if is_predicted else "measured"
+    spread = 0.3 if is_predicted else 0.01
+    priors = [CellPrior(f"{us:032.0f}", 1, us, spread, source=source) for us in (4690.0, 4000.0)]
+    whole = WholeLatency(latency_us, noise, True, "once")
+    contradiction = disagreement(whole, composition, FITTED.start(priors))
     assert contradiction == (excess if excess is None else pytest.approx(excess, abs=0.005))
 
 

@@ -40,18 +40,11 @@ def work(folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def worked_plan(tmp_path: Path, rounds: int) -> tuple[Path, Path]:
-    """The folder of a plan that was measured, and the results in it."""
-    folder = tmp_path / "plan"
-    folder.mkdir()
-    draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=rounds).write(folder)
+def test_a_visit_counts_once_in_copies_of_a_results_file(tmp_path: Path) -> None:
+    (folder := tmp_path / "plan").mkdir()
+    draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=2).write(folder)
     work(folder)
     (results,) = folder.glob("results*.jsonl")
-    return folder, results
-
-
-def test_a_visit_counts_once_in_copies_of_a_results_file(tmp_path: Path) -> None:
-    folder, results = worked_plan(tmp_path, rounds=2)
     lines = results.read_bytes().splitlines(keepends=True)
     with Store("sqlite://") as store:
         once, new = import_results(folder, store)
