@@ -97,11 +97,8 @@ def test_operators_that_the_log_leaves_out_are_put_where_they_must_be() -> None:
     assert groups == Groups(((0, 1), (2, 3), (4,), (5, 6)), ())
 
 
-HERE = Target("here", "openvino", "fp32", 1)
-
-
 def by_openvino(network: Network) -> Lowered:
-    return registry.lower(network, HERE)
+    return registry.lower(network, Target("here", "openvino", "fp32", 1))
 
 
 NEEDS_ENGINE = pytest.mark.skipif(

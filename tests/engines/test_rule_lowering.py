@@ -27,7 +27,6 @@ if not is_checked(lowering.installed_version(), engine_block()):
 
 HERE = Target("here", "onnxruntime", "fp32", 1)
 REAL = ("resnet18", "mobilenetv2_100", "mobilenetv3_small_100")
-WIDTHS = (3, 8, 12, 16, 18, 20, 32)
 SUM = "|skip_connect~0|skip_connect~1|"
 TWICE = f"|nor_conv_1x1~0|+{SUM}+{SUM}avg_pool_3x3~2|"
 
@@ -80,7 +79,7 @@ def test_networks_of_search_spaces_and_real_ones_are_lowered_as_the_engine_does(
 
 
 @settings(max_examples=40, deadline=None)
-@given(networks(widths=WIDTHS))
+@given(networks(widths=(3, 8, 12, 16, 18, 20, 32)))
 def test_any_layout_of_branches_is_lowered_as_the_engine_does(made: Network) -> None:
     assert_right(load(to_onnx(made, seed=None)).network(), may_be_uncovered=True)
 

@@ -21,8 +21,6 @@ from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 from tests.estimate.known import make_network
 
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-
 
 def test_a_scale_is_found_in_spite_of_outliers_and_moved_little_by_few_networks() -> None:
     rng = np.random.default_rng(0)
@@ -57,7 +55,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         for share in (0.0, 0.2, 1.0):
             cells = calibration.cells_at(share, len(network.cells))
             posterior = calibration.measure_greedily(start, network, cells)
-            for level in LEVELS:
+            for level in (0.5, 0.8, 0.9, 0.95, 0.99):
                 low, high = composition.at(level).interval(posterior).interval_us
                 result = inside.setdefault((share, level), [])
                 result.append(low <= network.latency_us <= high)

@@ -23,10 +23,7 @@ from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.target import Target
 
 FAKE = "fake/fake-1.0/fp32/1t"
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
-)
-RULES = Target("fake", "tensorrt-8.6", "fp32")
+QUICK = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=2, network_visit_ms=5)
 # Seconds that a run lasts in a process of its own, and names of networks that take that down.
 SLEEP_VARIABLE = "FAKE_ENGINE_SLEEP_S"
 DIES_VARIABLE = "FAKE_ENGINE_DIES"
@@ -71,7 +68,7 @@ class FakeBackend(Backend):
     def lower(self, network: Network) -> Lowered:
         self._accept(network)
         if self._fuses:
-            return registry.lower(network, RULES)
+            return registry.lower(network, Target("fake", "tensorrt-8.6", "fp32"))
         origins = tuple((i,) for i in range(len(network.nodes)))
         return Lowered(network, origins, (), "fake 1.0")
 

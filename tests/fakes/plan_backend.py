@@ -11,7 +11,6 @@ from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network
 from tests.fakes.fake_backend import FakeBackend, FakeSession, Machine
 
-SAMPLES = 20
 FACTS = {"runner": "worker", "engine": "fake", "engine_version": "1.0", "gpu": "fake"}
 
 
@@ -51,7 +50,7 @@ class PlanBackend(LayoutBackend):
         }
 
         def timed(key: str, round_: int) -> list[float]:
-            return [round(self.slowness_of(round_) * us, 3) for us in items[key].run_us(SAMPLES)]
+            return [round(self.slowness_of(round_) * us, 3) for us in items[key].run_us(20)]
 
         visits = [(t, r) for t in manifest["tasks"] for r in range(t["rounds"])]
         for done, (task, round_) in enumerate(visits, start=1):

@@ -105,7 +105,6 @@ def test_behind_a_failure_the_second_runs(tmp_path: Path, caplog: pytest.LogCapt
 SETTINGS = MeasurementConfig(
     rounds=2, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0, network_visits=1
 )
-BOTH = [LayoutBackend, PlanBackend]
 
 
 class NoGemm(FakeDifferentialBackend):
@@ -145,7 +144,7 @@ def test_every_distinct_cell_stands_behind_the_one_before() -> None:
         assert job.rest_bytes is not None and 0 <= job.rest_bytes < working_bytes(network)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", [LayoutBackend, PlanBackend])
 @pytest.mark.parametrize("network", [classifier(16), encoder_decoder(8)], ids=lambda n: n.name)
 def test_no_cell_pays_for_its_borders_and_all_add_up_to_the_network(
     kind: type[LayoutBackend], network: Network, store: Store

@@ -12,8 +12,7 @@ from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, Measure
 from hybridlat.schema.target import Target
 from hybridlat.store.records import aggregate
 
-FAKE = Target("fake", "fake-1.0", "fp32", 1)
-SUBJECT = Measurement(FAKE, "0" * 32, "cell", None)
+SUBJECT = Measurement(Target("fake", "fake-1.0", "fp32", 1), "0" * 32, "cell", None)
 
 samples = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=30)
 visit = st.builds(Visit, samples.map(tuple), st.floats(0.5, 2.0), st.integers(0, 2))

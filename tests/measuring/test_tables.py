@@ -21,7 +21,6 @@ from tests.networks import classifier, conv_relu
 from tests.onnx_io.test_reading_shapes import model
 
 TRT = Target("t4", "tensorrt-8.6", "fp16")
-TORCH = Target("rtx-3090", "torch-2.4", "amp")
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def test_files_of_one_name_are_told_apart_by_their_folders(nets: Path) -> None:
     assert len(taken([row("model")], nets)[0].measurements) == 1
 
 
-@pytest.mark.parametrize("target", [TRT, TORCH], ids=str)
+@pytest.mark.parametrize("target", [TRT, Target("rtx-3090", "torch-2.4", "amp")], ids=str)
 def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -> None:
     imported = taken([row(target=target, batch=4, labels={"source": "x"})], nets)[0]
     (record,), (breakdown,) = imported.measurements, imported.breakdowns

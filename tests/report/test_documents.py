@@ -26,8 +26,6 @@ from hybridlat.schema.structure import EstimateWarning
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
 
-VOID = {"meta", "br", "img", "link", "input", "hr"}
-
 
 class Page(HTMLParser):
     """Checks that tags are closed in order, and keeps text, tags and attributes."""
@@ -46,7 +44,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in VOID:
+        if tag not in {"meta", "br", "img", "link", "input", "hr"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

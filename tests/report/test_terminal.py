@@ -19,8 +19,6 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import EstimateWarning, LatencySource
 from tests.report.estimates import described, long_tail, residual, untrusted
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
-
 
 def printed(estimate: Estimate, width: int = 100, **options: Any) -> str:
     """On a terminal so wide, without colours or spaces at the ends of lines."""
@@ -32,7 +30,7 @@ def printed(estimate: Estimate, width: int = 100, **options: Any) -> str:
 
 def hold_against(name: str, text: str) -> None:
     """Compare with the golden file; HYBRIDLAT_WRITE_GOLDEN=1 writes it anew, to be read first."""
-    path = GOLDEN / name
+    path = Path(__file__).resolve().parents[1] / "golden" / "report" / name
     if os.environ.get("HYBRIDLAT_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")

@@ -14,13 +14,11 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import Memory
 from tests.report.estimates import residual
 
-shares = st.floats(0.0, 3.0)
-
 
 @st.composite
 def estimates(draw: st.DrawFn) -> Estimate:
     """Estimates with intervals at some confidences, the ends moved by what a device allows."""
-    rising = sorted(draw(st.lists(shares, min_size=3, max_size=3)))
+    rising = sorted(draw(st.lists(st.floats(0.0, 3.0), min_size=3, max_size=3)))
     reach, lifted = rising[1], draw(st.floats(0.0, 1.0))
     low_us = 1e3 / (1 + reach) ** lifted
     return replace(

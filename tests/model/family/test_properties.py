@@ -176,14 +176,13 @@ def test_the_surer_is_the_wider(name: str, task: Task, seed: int, is_conditioned
 
 
 EMBEDDING = Embedding(Hyper(), size=6)
-OTHER_VERSION = Task("gpu", "engine-2", "fp32")
 
 
 def rows(count: int, seed: int) -> tuple[Float32, list[Task], Array, Array]:
     """(equations, their tasks, residuals, covariance of their noise)."""
     draw = np.random.default_rng(seed)
     equations = draw.standard_normal((count, EMBEDDING.columns)).astype(np.float32)
-    tasks = [(HERE, THERE, OTHER_VERSION)[i % 3] for i in range(count)]
+    tasks = [(HERE, THERE, Task("gpu", "engine-2", "fp32"))[i % 3] for i in range(count)]
     root = 0.2 * draw.standard_normal((count, count))
     return equations, tasks, draw.standard_normal(count), root @ root.T + 0.1 * np.eye(count)
 

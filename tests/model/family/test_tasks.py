@@ -93,14 +93,13 @@ KERNELS = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
 OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)
 VOLTA = replace(OLD, architecture="volta")
 NEWER = replace(OLD, engine="paddle-tensorrt-8.0")
-ENGINE = replace(OLD, engine="tensorrt-8.0")
 
 
 @pytest.mark.parametrize(
     ("one", "other", "parts"),
     [
         (OLD, NEWER, "device precision layout runtime generation"),
-        (OLD, ENGINE, "device precision layout generation"),
+        (OLD, replace(OLD, engine="tensorrt-8.0"), "device precision layout generation"),
         (OLD, replace(OLD, precision="fp16"), "device engine layout runtime generation"),
         (OLD, replace(OLD, device="t4"), "engine precision layout runtime recipe"),
         (VOLTA, replace(VOLTA, device="titan-v"),
