@@ -167,14 +167,13 @@ def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest
 
 @pytest.mark.parametrize(
     ("interval_us", "source", "grade"),
-    [
-        ((480.0, 620.0), "predicted", "good"),
-        ((369.0, 810.0), "predicted", "rough"),
-        ((200.0, 1500.0), "predicted", "order of magnitude"),
-        ((200.0, 1500.0), "measured", "measured"),
-        ((369.0, math.inf), "unsupported", None),
-    ],
-)
+    [((480.0, 620.0), "predicted", "good"), ((369.0, 810.0), "predicted", "rough"),
+     ((369.0, 600.0), "predicted", "rough"), ((480.0, 810.0), "predicted", "rough"),
+     ((200.0, 600.0), "predicted", "order of magnitude"),
+     ((480.0, 1500.0), "predicted", "order of magnitude"),
+     ((200.0, 1500.0), "predicted", "order of magnitude"),
+     ((200.0, 1500.0), "measured", "measured"), ((369.0, math.inf), "unsupported", None)],
+)  # fmt: skip
 def test_grades(interval_us: tuple[float, float], source: LatencySource, grade: str | None) -> None:
     cells = tuple(replace(cell, source=source) for cell in GUESS.cells)
     estimate = replace(GUESS, cells=cells, interval_us=interval_us)
