@@ -4,8 +4,6 @@ How errors of cells go together is assumed (``SHARED``): fitted, it served the g
 (experiments/tried_in_vain.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

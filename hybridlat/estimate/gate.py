@@ -8,8 +8,6 @@ outside what the model was trained on are always measured. So may be the network
 The caller goes round: ``next_step`` → measure → ``posterior.observe``, until nothing is left.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -126,7 +124,7 @@ class Projection:
         sum_us = self.posterior.sum_us
         return self.composition.half_width_shares(np.maximum(variances, 0.0), sum_us)
 
-    def after(self, positions: Sequence[int]) -> Projection:
+    def after(self, positions: Sequence[int]) -> "Projection":
         if not positions:
             return self
         seen = list(positions)

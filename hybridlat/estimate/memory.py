@@ -5,8 +5,6 @@ the caller's inputs and outputs live throughout. A view is its source, and a poi
 over an operand that no other kernel reads. Held against ONNX Runtime in experiments/memory.md.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence

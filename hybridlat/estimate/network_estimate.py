@@ -1,7 +1,5 @@
 """From cells to an estimate: look up, predict, let the gate measure, compose."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """What an estimate warns of, the worst first: a sentence each, with the command that helps."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import Counter

@@ -3,8 +3,6 @@
 What is judged is made of such sums: a lone cell is one, and so is a network without cells.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence

@@ -4,8 +4,6 @@ Training and judging share this. Fits run in as many processes as ``joblib.paral
 one where it says nothing, with the same result.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -1,7 +1,5 @@
 """All that is recorded of one target, in the form that training and judging work on."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -86,7 +84,7 @@ class Dataset:
         """Networks of which every cell is measured: those that can be judged."""
         return tuple(n for n in self.networks if all(h in self.cells for h, _ in n.cells))
 
-    def only(self, names: Iterable[str]) -> Dataset:
+    def only(self, names: Iterable[str]) -> "Dataset":
         """With the networks of these names alone; InputError where none of them was measured."""
         kept = set(names)
         chosen = tuple(n for n in self.networks if n.name in kept)

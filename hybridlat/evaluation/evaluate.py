@@ -4,8 +4,6 @@ A target that cannot be judged is a row with its reason, and costs the others no
 one is an MLflow run, with a run for each method below it.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 import sys

@@ -4,8 +4,6 @@ Where others measured networks, their latencies and how each falls into cells ar
 a target is learned together with the targets of the store whose engines run much the same kernels.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

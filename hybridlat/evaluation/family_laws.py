@@ -3,8 +3,6 @@
 By folds of networks, twins in one fold, drawn once or several times; and with a device left out.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence

@@ -3,8 +3,6 @@
 People see first the regimes that matter, hybridlat beside its rivals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hybridlat.evaluation.metrics import OWN, PARTS, ResultRow

@@ -3,8 +3,6 @@
 Errors are in percent, all other parts of a whole in shares.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -217,7 +215,7 @@ class MethodResult:
         means |= {name: round(means[name]) for name in ("answered", "judged")}
         return Score(**means)
 
-    def row(self, report: TargetReport, tested: int) -> ResultRow:
+    def row(self, report: "TargetReport", tested: int) -> ResultRow:
         """Its line of the leaderboard; ``tested`` is what the regime holds out."""
         rmspes = [each for one in self.trials if (each := score(one).rmspe) is not None]
         errors = [100 * abs(answer.error_share) for one in self.trials for answer in one]

@@ -9,8 +9,6 @@ Where another version is known: ``other_version`` takes networks in turn and mea
 The records stand in for the machine; all else is as in use.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter, defaultdict

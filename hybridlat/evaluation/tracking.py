@@ -1,7 +1,5 @@
 """MLflow: runs of evaluations and trainings, and the registry of models."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -5,8 +5,6 @@ training. Its twins are there: the same architecture under another name, or deep
 variants that run the same kernels.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -13,8 +13,6 @@ So a tensor that only passes by holds nothing together, the branches of a block 
 goes on alone is cut everywhere. A concatenation whose parts are written in place is one tensor.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

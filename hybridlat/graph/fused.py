@@ -9,8 +9,6 @@ operators hang together otherwise carries ``wires``: one line of JSON for each o
 There ``i2`` is the kernel's third input, ``1.0`` the first output of the second operator.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """A network as hybridlat sees it: operators, the tensors between them, and no weights."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import marshal
@@ -50,7 +48,7 @@ class TensorType(NamedTuple):
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
 
     @classmethod
-    def of(cls, dtype: str, sizes: str) -> TensorType:
+    def of(cls, dtype: str, sizes: str) -> "TensorType":
         """Of sizes in text, as in ``1x3x8x8``; ValueError for what is none."""
         return cls(dtype, tuple(map(int, sizes.split("x"))) if sizes else ())
 
@@ -111,7 +109,7 @@ class Node:
         value = self.attribute(name)
         return tuple(map(int, value)) if isinstance(value, tuple) else None
 
-    def with_attributes(self, *drop: str, **put: AttributeValue) -> Node:
+    def with_attributes(self, *drop: str, **put: AttributeValue) -> "Node":
         """The operator without some attributes and with others."""
         attributes = {k: v for k, v in self.attributes if k not in drop} | put
         return replace(self, attributes=tuple(sorted(attributes.items())))
@@ -220,7 +218,7 @@ class Network:
                 waiting.append(needed)
         return list(order)
 
-    def renamed(self, tensors: Mapping[str, str]) -> Network:
+    def renamed(self, tensors: Mapping[str, str]) -> "Network":
         """The same network under new names: tensors by their old ones, nodes n0, n1 …"""
 
         def new(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -238,7 +236,7 @@ class Network:
             constants={tensors[name]: constant for name, constant in self.constants.items()},
         )
 
-    def subnetwork(self, positions: tuple[int, ...]) -> Network:
+    def subnetwork(self, positions: tuple[int, ...]) -> "Network":
         """The nodes at ``positions`` as a network of their own.
 
         Its outputs are those that others read, that the whole network gives out, or that none

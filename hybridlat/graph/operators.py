@@ -1,7 +1,5 @@
 """What is known of operators over all engines: families, what constants and views do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -5,8 +5,6 @@ its signature alone. ``docs/contributing/file-formats.md`` shows one, line by li
 canonical topological order; tensors are numbered, inputs first, then outputs of nodes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import marshal

@@ -6,8 +6,6 @@ again, so that what belongs to it follows. In a large network with many equals e
 those alone that are linked to what has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 from collections import Counter, defaultdict

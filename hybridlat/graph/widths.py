@@ -7,8 +7,6 @@ CVPR 2023), channel by channel. So concatenations and splits need no arithmetic 
 Number 0 is all that keeps its size: the network's inputs and outputs, and the sides of images.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -80,7 +78,7 @@ def scaled(network: Network, factor: float) -> Network:
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 
 
-def _weights(channels: _Channels, labels: _Ids, factor: float) -> NDArray[np.float64]:
+def _weights(channels: "_Channels", labels: _Ids, factor: float) -> NDArray[np.float64]:
     """How many channels each becomes: those of a group differ by one at most, or by a part."""
     marks, kinds = np.zeros(channels.count, np.uint64), np.random.default_rng(0)
     times, parts = np.ones(channels.count, np.intp), np.zeros(channels.count, np.intp)

@@ -6,8 +6,6 @@ formula for their sizes, ``PER_RESULT`` other formulas. The work of what stands 
 it depends on data, runs another graph, or is not documented. A multiply-add counts as two.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -139,7 +137,7 @@ def _by_heads(shape: Shape, heads: int) -> Shape:
     return shape if len(shape) == 4 else (shape[0], heads, shape[1], shape[2] // heads)
 
 
-def _recurrent(gates: int) -> Formula:
+def _recurrent(gates: int) -> "Formula":
     """2·gates·H·(I + H) for each step, direction and sequence of the batch.
 
     The inputs' product is one for all steps; each step reads the recurrent weights.

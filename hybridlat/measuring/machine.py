@@ -5,8 +5,6 @@ few tiny ones (the *overhead probes*). The **reference latency** is that of the 
 a quiet machine. What a busy machine recorded holds until a quiet one records it anew.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The results in a plan's folder, all checked, as records: by the analysis of all protocols."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -4,8 +4,6 @@ A plan holds models, tasks in order, the records that they will make, and the co
 ``sh run.sh`` or ``python3 worker.py run`` in it measures. ``plan_results`` reads what came of it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

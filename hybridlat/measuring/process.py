@@ -8,8 +8,6 @@ differ between visits of the same thing. It is a plain subprocess in a session o
 Daemonic processes may not start it, and it gets the terminal's Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

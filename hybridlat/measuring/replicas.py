@@ -5,8 +5,6 @@ network. Each visit is cached as soon as it is made, so a run that was cut off g
 stopped. When all visits are in, each job becomes one record: a failure where none was made.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import defaultdict

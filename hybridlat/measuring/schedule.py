@@ -11,8 +11,6 @@ of one pixel a channel. What a cell reads of other cells comes from a *source* i
 that writes it inside the engine. So the cell pays that reads another layout than its maker writes.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -4,8 +4,6 @@ The system's own ssh is used, so its keys, jump hosts and configuration hold her
 goes through its standard streams: the host needs ssh, a shell and tar, and nothing is installed.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Others' measurements of whole networks as records: each network lowered as its target does it."""
 
-from __future__ import annotations
-
 import filecmp
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """One visit: replicas of a cell, or a cell and its predecessor, in turn between references."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The applicability domain: what is far from a model's training cells is not trusted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations

@@ -5,8 +5,6 @@ process carries what shape alone explains, trees the jumps of tiles and kernel c
 is the sum over its kernels. A second ensemble and a conformal factor make the intervals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,7 +62,7 @@ class CellModel:
     quantile: float
     confidence: float
     log_bias: float = 0.0
-    prior: CellModel | None = None
+    prior: "CellModel | None" = None
     prior_line: tuple[float, float] = (0.0, 0.0)
     card: dict[str, object] = field(default_factory=dict)
 

@@ -5,8 +5,6 @@ Papadopoulos et al. 2002 (normalised split conformal prediction). Equations (13)
 of ``docs/background/family.md``.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence
@@ -95,7 +93,7 @@ class Calibration:
         spread = self.spreads.get(task)
         return None if spread is None else math.exp(self.half_width(spread, task)) - 1
 
-    def rounded(self) -> Calibration:
+    def rounded(self) -> "Calibration":
         """The same, scores to four figures."""
 
         def rounded(scores: Array) -> Array:

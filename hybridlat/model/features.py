@@ -8,8 +8,6 @@ max(FLOP/peak, bytes/bandwidth) (Williams et al. 2009); tiles T = ceil(M/Tm)·ce
 ceil(T/units), fill = T/(waves·units).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter

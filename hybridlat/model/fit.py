@@ -1,7 +1,5 @@
 """Fit a CellModel to measured cells; never loaded to predict."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ of rows, Σ W(x−x')² over pairs is 2·(Σ x²·W1 − xᵀWx): no array of pa
 Formulas: Rasmussen & Williams, "Gaussian Processes for Machine Learning", 2006, sections 4.2, 5.4.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

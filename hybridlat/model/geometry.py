@@ -3,8 +3,6 @@
 A signature is scanned once and remembered; building Networks would take ten times as long.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -76,13 +74,13 @@ class Geometry:
         order = np.argsort(index[self.cell], kind="stable")
         return order[: int((index[self.cell] < len(cells)).sum())]
 
-    def take(self, cells: Positions) -> Geometry:
+    def take(self, cells: Positions) -> "Geometry":
         """The geometry of some of the cells, in the order given (no cell twice)."""
         counts = np.bincount(self.cell, minlength=self.cells)[cells]
         owner = np.repeat(np.arange(len(cells)), counts)
         return Geometry(self.values[self.rows_of(cells)], owner, len(cells), self.ops)
 
-    def one_by_one(self, rows: Positions | slice = slice(None)) -> Geometry:
+    def one_by_one(self, rows: Positions | slice = slice(None)) -> "Geometry":
         """The same kernels (or those of ``rows``), each as a cell of its own."""
         values = self.values[rows]
         return Geometry(values, np.arange(len(values)), len(values), self.ops)

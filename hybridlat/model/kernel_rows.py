@@ -1,7 +1,5 @@
 """The numbers of one kernel: from its operator, tensors and attributes to a row of geometry."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

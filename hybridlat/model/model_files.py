@@ -1,7 +1,5 @@
 """A cell model as files: arrays, trees and JSON, light to load, neither training nor pickles."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -5,8 +5,6 @@ library under it loads in milliseconds, and is two to three times as quick as th
 ONNX Runtime. The C functions used here are public and documented as stable.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import json
@@ -85,7 +83,7 @@ class Booster:
                 f"the boosted trees read {width.value} features, the model has {columns}"
             )
 
-    def __reduce__(self) -> tuple[type[Booster], tuple[bytes, int]]:
+    def __reduce__(self) -> "tuple[type[Booster], tuple[bytes, int]]":
         """As its bytes, to cross processes; never to be kept so."""
         return Booster, (self.ubj, self.columns)
 
@@ -119,7 +117,7 @@ class Table:
         self.rows, self._weights, self._seed = rows, weights, seed
         self._binned: dict[bytes, Any] = {}
 
-    def with_last(self, column: Array) -> Table:
+    def with_last(self, column: Array) -> "Table":
         """The same rows with other numbers in the last column."""
         rows = self.rows.copy()
         rows[:, -1] = column

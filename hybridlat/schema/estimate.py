@@ -1,12 +1,10 @@
 """What a prediction says: the latency of a network, how sure it is, and where the time goes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from hybridlat.errors import InputError
 from hybridlat.schema.shown import NOTHING, Shown, number_of, part_text
@@ -113,7 +111,7 @@ class Estimate(Shown):
         """Whether it, or a latency that was given for it, is far from all that is believed."""
         return any(warning.code in ("beyond-physics", "surprising") for warning in self.warnings)
 
-    def warned(self, warnings: tuple[EstimateWarning, ...]) -> Estimate:
+    def warned(self, warnings: tuple[EstimateWarning, ...]) -> Self:
         """The estimate with these warnings; with what is beyond belief no tolerance holds."""
         one = replace(self, warnings=warnings)
         return replace(one, within_tolerance=False) if one.is_beyond_belief else one
@@ -174,7 +172,7 @@ class Estimate(Shown):
         """The upper end of the interval, infinite where a cell has no latency."""
         return None if self.interval_us is None else self.interval_us[1]
 
-    def against(self, max_latency_us: float | None = None, *, fps: float | None = None) -> Estimate:
+    def against(self, max_latency_us: float | None = None, *, fps: float | None = None) -> Self:
         """The estimate with a budget: microseconds for one batch, or images a second.
 
         InputError unless one of the two is given, and above 0.

@@ -1,7 +1,5 @@
 """One name for a device, an engine and a precision, however drivers, tables and logs write it."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The parts of an estimate: what is known of cells, their kernels, and a network's memory."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """A target, device × runtime (with version) × precision; and its device as the model sees it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -85,7 +83,7 @@ class Device:
     memory_clock_hz: float | None = None
 
     @classmethod
-    def from_mapping(cls, stated: Mapping[str, Any]) -> Device:
+    def from_mapping(cls, stated: Mapping[str, Any]) -> "Device":
         """The device that ``dataclasses.asdict`` made a mapping of, in this version or another."""
         device = msgspec.convert(stated, cls)
         problems = (implausible(name, getattr(device, name), *BOUNDS[name]) for name in BOUNDS)
@@ -94,7 +92,7 @@ class Device:
             raise ValueError(problem)
         return device
 
-    def under(self, engine: str) -> Device:
+    def under(self, engine: str) -> "Device":
         """The device with the peaks that an engine's arithmetic has, its launches and caches.
 
         TensorRT multiplies FP32 in TF32 where tensor cores can (TensorRT developer guide, "TF32
@@ -179,7 +177,7 @@ class Target:
 
     @classmethod
     @lru_cache(maxsize=1024)
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: str) -> "Target":
         """Read a target as written by ``str(target)``; TargetError says what is wrong."""
         parts = text.strip().split("/")
         if len(parts) not in (3, 4) or not all(PART.fullmatch(part) for part in parts[:2]):
@@ -217,7 +215,7 @@ class Target:
         return self.version.lstrip("0123456789.").removeprefix("-")
 
     @property
-    def plain(self) -> Target:
+    def plain(self) -> "Target":
         """The target whatever timed it: ``tensorrt`` of ``tensorrt-trtutils``."""
         harness = self.harness
         return replace(self, runtime=self.runtime.removesuffix(f"-{harness}")) if harness else self

@@ -1,7 +1,5 @@
 """Long calls: how far they are; processes that work for this one, and threads of linear algebra."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import threading
@@ -67,10 +65,7 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def fitted_by(jobs: int) -> Iterator[None]:
-    """What is fitted meanwhile is fitted by so many processes; see ``--jobs``.
-
-    joblib could keep the number, but may be missing where nothing is fitted after all.
-    """
+    """What is fitted meanwhile is fitted by so many processes: joblib is loaded when it is."""
     token = _JOBS.set(jobs)
     try:
         yield

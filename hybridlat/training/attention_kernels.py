@@ -5,8 +5,6 @@ Attention comes as exporters write it: queries, keys and values packed in one pr
 its own, with the tokens last behind convolutions, or of channels with channels.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ the champion was trained on. A candidate is accepted where its RMSPE is not larg
 hold the latency as often as they say, but for what chance explains (see ``holds``).
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import math
@@ -46,7 +44,7 @@ class Champion:
     trained_networks: frozenset[str]
 
     @classmethod
-    def find(cls, target: Target, root: Path) -> Champion | None:
+    def find(cls, target: Target, root: Path) -> "Champion | None":
         """The one installed in ``root``, else among the user's models, else the shipped one.
 
         What is damaged or of a format that is gone is no rival: it is passed over with a warning.
@@ -55,7 +53,7 @@ class Champion:
         return next(all_readable(cls.read, filter(None, folders)), None)
 
     @classmethod
-    def read(cls, folder: Path) -> Champion | None:
+    def read(cls, folder: Path) -> "Champion | None":
         """The model in a folder, None where it has no composition; StoreError for damaged files."""
         composition = read_composition(folder)
         if composition is None:

@@ -1,7 +1,5 @@
 """A small network of a file around a random kernel, in the making."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ between two convolutions, as in a network; some leave the engine's blocked layou
 change of layout is a kernel of the sweep as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

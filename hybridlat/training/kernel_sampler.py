@@ -5,8 +5,6 @@ and take its output in the engine's layout. The engine lowers that, and the cell
 kernel is cut out and measured like any other. The same seed draws the same.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Mapping

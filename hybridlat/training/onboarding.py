@@ -5,8 +5,6 @@ go to the shipped networks, whole and with all their cells, the rest to random k
 measured is in the store at once: a second run goes on where the first stopped.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

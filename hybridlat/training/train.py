@@ -5,8 +5,6 @@ composition and its interval. A model that is refused only MLflow has, with the 
 records give the same files, and what is in use already is not installed again.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

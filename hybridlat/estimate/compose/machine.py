@@ -9,8 +9,6 @@ Records are on the scale of one pace: that of the quick side of the machine's fi
 processes on record, as the median of runs, where records hold a low quantile.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

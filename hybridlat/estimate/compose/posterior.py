@@ -15,8 +15,6 @@ as unsure as before (Schmidt's filter, "Application of state-space methods to na
 1966).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +94,7 @@ class ErrorPosterior:
     @classmethod
     def start(
         cls, priors: Sequence[CellPrior], shared_share: float = SHARED, block: Block | None = None
-    ) -> ErrorPosterior:
+    ) -> "ErrorPosterior":
         factors = [1.0 if f.trusted else UNTRUSTED_FACTOR for f in priors]
         spread = np.array([f.spread_share for f in priors], dtype=float) * factors
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
@@ -109,7 +107,7 @@ class ErrorPosterior:
             prior_covariance[np.ix_(block[0], block[0])] = block[1]
         return cls(tuple(priors), {}, prior_covariance, np.zeros(len(priors)), prior_covariance)
 
-    def observe(self, measured: Mapping[int, tuple[float, float]]) -> ErrorPosterior:
+    def observe(self, measured: Mapping[int, tuple[float, float]]) -> "ErrorPosterior":
         known = {**self.measured, **measured}
         mean: Matrix = np.zeros(len(self.priors))
         covariance = self.prior_covariance.copy()
@@ -135,19 +133,19 @@ class ErrorPosterior:
                 covariance[i, i] = noise_share**2
         return replace(self, measured=known, mean=mean, covariance=covariance).after_sums(self.sums)
 
-    def after_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
+    def after_sums(self, sums: Sequence[CellSum]) -> "ErrorPosterior":
         """The posterior given sums of cells, which ``observe`` keeps to."""
         after = reduce(ErrorPosterior._after_sum, sums, self)
         return replace(after, sums=tuple(sums)) if sums else self
 
-    def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
+    def observe_total(self, sum_us: float, noise: float) -> "ErrorPosterior":
         """The posterior given the sum of all uses, with ``noise`` of ln(sum).
 
         ``observe`` forgets it. Beside an unknown cell it says nothing.
         """
         return self._after_sum(CellSum(tuple([f.count for f in self.priors]), sum_us, noise))
 
-    def _after_sum(self, known: CellSum) -> ErrorPosterior:
+    def _after_sum(self, known: CellSum) -> "ErrorPosterior":
         counts, noise = np.array(known.uses, dtype=float), known.noise_share
         if np.isnan(self.latencies_us[counts > 0]).any():
             return self

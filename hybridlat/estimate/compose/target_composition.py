@@ -1,7 +1,5 @@
 """The composition of one target: the trained one, else its machine's own beside a lent one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -9,8 +9,6 @@ Shipped models lie in the target's folder itself. The hash of each file, in the 
 before reading: XGBoost ends the process over some damaged files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

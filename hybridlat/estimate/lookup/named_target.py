@@ -1,7 +1,5 @@
 """The target that a user means: any wording, typos mended by part, the newest version."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import fnmatch

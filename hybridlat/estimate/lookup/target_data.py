@@ -1,7 +1,5 @@
 """The look-ups of one target: its records in the store and in shipped packs, its models."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools
@@ -210,7 +208,7 @@ class TargetData:
             self._at_state[name] = work_out()
         return cast(T, self._at_state[name])
 
-    def doubted(self) -> TargetData | None:
+    def doubted(self) -> "TargetData | None":
         """The look-ups if packs are of another machine; None without packs."""
         if not self._packs:
             return None
@@ -219,13 +217,13 @@ class TargetData:
         data.elsewhere = TargetData(self.target, Store("sqlite://"))
         return data
 
-    def neighbour(self, target: Target) -> TargetData:
+    def neighbour(self, target: Target) -> "TargetData":
         if target not in self._neighbours:
             self._neighbours[target] = TargetData(target, self.store)
         return self._neighbours[target]
 
     @property
-    def other_versions(self) -> list[TargetData]:
+    def other_versions(self) -> "list[TargetData]":
         """The look-ups of another machine of this name, then of other versions, nearest first."""
         others = [o for o in relatives_of(self) if o.precision in self.precisions]
         nearest = {other.runtime: other for other in reversed(others)}

@@ -1,7 +1,5 @@
 """The targets that are known, and how much is known of each."""
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 from collections.abc import Iterable

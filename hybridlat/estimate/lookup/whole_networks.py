@@ -1,7 +1,5 @@
 """Records of whole networks: what they say of a network, and which networks are on record."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +70,7 @@ class MeasuredNetwork:
     @classmethod
     def of(
         cls, breakdown: Breakdown, texts: Mapping[str, str], us: float, is_replayed: bool = False
-    ) -> MeasuredNetwork:
+    ) -> "MeasuredNetwork":
         """The network of a breakdown; KeyError where the text of a cell is missing."""
         cells = tuple([signature for signature, _ in breakdown.cells])
         return cls(

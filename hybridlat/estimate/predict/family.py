@@ -4,8 +4,6 @@ The law is of kernels; a cell is the sum of its own. Its errors are taken as sha
 network: the interval of the network is the family's own, calibrated on networks that were held out.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,7 +91,7 @@ class Family(source.CellSource):
 
     @_STEADY
     def ratio_log_sds(
-        self, networks: Sequence[tuple[Family, MeasuredNetwork]], confidence: float
+        self, networks: "Sequence[tuple[Family, MeasuredNetwork]]", confidence: float
     ) -> list[float]:
         """Of networks, each under its law: the standard error of ln(latency in the first's)."""
         rows = [law.observed(one) for law, one in networks]

@@ -4,8 +4,6 @@ Latencies there times a ratio (see ratios.py), which cells known on both sides t
 A network measured whole there also tells what it takes beside its cells, which it takes here too.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

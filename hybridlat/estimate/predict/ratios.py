@@ -8,8 +8,6 @@ Taylor, "Robust statistical modeling using the t distribution", JASA 84, 1989). 
 kernel moves its kind, not all, and a kind that contradicts itself becomes wide.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,14 +43,14 @@ class RatioPrior:
     mean: float = 0.0
     per_minor: bool = False
 
-    def over(self, gap: tuple[int, ...]) -> RatioPrior:
+    def over(self, gap: tuple[int, ...]) -> "RatioPrior":
         """The prior of two versions with this ``gap``, (majors, minors …), between them."""
         if not self.per_minor:
             return self
         steps = max(_MINORS * gap[0] + gap[1] if len(gap) > 1 else _MINORS, 1)
         return RatioPrior(*[part * steps**0.5 for part in self.parts])
 
-    def and_also(self, other: RatioPrior) -> RatioPrior:
+    def and_also(self, other: "RatioPrior") -> "RatioPrior":
         """The prior where both differ, independently of each other."""
         common, kind, cell, network = map(math.hypot, self.parts, other.parts)
         return RatioPrior(common, kind, cell, network, self.mean + other.mean)

@@ -1,7 +1,5 @@
 """What sources of cells' latencies have in common, the last of them, and what the gate takes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,9 +68,11 @@ class NetworkCells:
     counts: tuple[int, ...]
     read_copied_bytes: Callable[[], float]
     read_hash: Callable[[], str] = str
-    _laws: dict[object, NetworkLaw] = field(default_factory=dict)
+    _laws: "dict[object, NetworkLaw]" = field(default_factory=dict)
 
-    def law_of(self, source: object, work_out: Callable[[NetworkCells], NetworkLaw]) -> NetworkLaw:
+    def law_of(
+        self, source: object, work_out: "Callable[[NetworkCells], NetworkLaw]"
+    ) -> "NetworkLaw":
         """What a source says of the network as a whole, worked out once."""
         if source not in self._laws:
             self._laws[source] = work_out(self)
@@ -101,7 +101,7 @@ class NetworkLaw:
     reaches: tuple[float, ...] = ()
     dispatch_us: float = 0.0
 
-    def composition(self, cells: NetworkCells, elsewhere: Answers) -> Composition:
+    def composition(self, cells: NetworkCells, elsewhere: "Answers") -> Composition:
         """Constants and width by which the cells make the network.
 
         ``elsewhere`` are the cells that other targets and the data sheet answered for. The width

@@ -4,8 +4,6 @@ Another package offers a baseline of its own, a subclass of ``Baseline``, under 
 group ``hybridlat.baselines``.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,13 +37,13 @@ class Sums:
     whole: bool = False
 
     @classmethod
-    def of_texts(cls, texts: Sequence[str]) -> Sums:
+    def of_texts(cls, texts: Sequence[str]) -> "Sums":
         """Cells or layers by their signature texts."""
         kernels = geometry(texts)
         return cls(kernels, np.ones(len(kernels.cell)), np.zeros(len(texts)), tuple(texts))
 
     @classmethod
-    def of_networks(cls, tables: Sequence[KernelTable]) -> Sums:
+    def of_networks(cls, tables: Sequence[KernelTable]) -> "Sums":
         """Whole networks by their tables of kernels."""
         values = np.vstack([table.values for table in tables])
         values[:, COLUMN["op"]] = np.concatenate([table.classes for table in tables])
@@ -60,7 +58,7 @@ class Sums:
     def __len__(self) -> int:
         return self.kernels.cells
 
-    def take(self, places: Positions) -> Sums:
+    def take(self, places: Positions) -> "Sums":
         """The sums at these places, in the order given (none twice)."""
         counts = self.counts[self.kernels.rows_of(places)]
         texts = tuple(self.texts[i] for i in places) if self.texts else ()
@@ -83,12 +81,12 @@ class Problem:
     latencies_us: Array
     groups: tuple[str, ...]
 
-    def take(self, places: Positions) -> Problem:
+    def take(self, places: Positions) -> "Problem":
         """The part of the problem at these places."""
         groups = tuple(self.groups[i] for i in places)
         return Problem(self.sums.take(places), self.latencies_us[places], groups)
 
-    def usable(self) -> Problem:
+    def usable(self) -> "Problem":
         """The part with a positive latency; InputError where there is none."""
         places = np.flatnonzero(np.isfinite(self.latencies_us) & (self.latencies_us > 0))
         if not len(places):

@@ -1,7 +1,5 @@
 """The baselines: look-ups, hybridlat's model alone, and regressions on the kernels of a sum."""
 
-from __future__ import annotations
-
 import abc
 import statistics
 from typing import Any, ClassVar

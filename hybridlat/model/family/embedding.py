@@ -8,8 +8,6 @@ in the shares that compute, memory and launch have of a kernel's base. Random Fo
 (Rahimi and Recht 2007) make it an inner product of points, one for each kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -168,7 +166,7 @@ class Hyper:
         return self.noise**2 + self.network**2 + self.architecture**2
 
 
-def embedding_of(family: str) -> Embedding:
+def embedding_of(family: str) -> "Embedding":
     """The embedding that ``data/families.toml`` assumes of a family, before data."""
     table = shipped_table("families")[family]
     factors = {"scale": 1.0, **table.get("lengths", {})}

@@ -6,8 +6,6 @@ more also move towards what their own rows give (11) and, where the family has t
 trees (12). Equation numbers are those of ``docs/background/family.md``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Equation numbers are those of ``docs/background/family.md``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -142,7 +140,7 @@ class FamilyModel:
             result.append(prediction)
         return result
 
-    def condition(self, observations: Sequence[Observation]) -> FamilyModel:
+    def condition(self, observations: Sequence[Observation]) -> "FamilyModel":
         """The model given more measured networks, of a task or of others that share with it (10).
 
         Another version of the engine informs this one as far as tasks share. A row that the others

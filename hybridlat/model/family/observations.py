@@ -3,8 +3,6 @@
 Equation numbers are those of ``docs/background/family.md``.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Sequence
@@ -59,7 +57,7 @@ class KernelSet:
     device: Device = field(repr=False)
     precision: str
 
-    def times(self, factor: float) -> KernelSet:
+    def times(self, factor: float) -> "KernelSet":
         """The same network on so many times as many inputs."""
         return kernel_set(at_batch(self.table, factor), self.device, self.precision)
 
@@ -160,7 +158,7 @@ class TaskNetwork(NamedTuple):
     @classmethod
     def of(
         cls, kernels: KernelSet, task: Task, embedding: Embedding, points: Float32 | None = None
-    ) -> TaskNetwork:
+    ) -> "TaskNetwork":
         """``points`` where they are at hand."""
         points = embedding(kernels.descriptors, kernels.classes) if points is None else points
         return cls(kernels, task, task_base(kernels, task), points)

@@ -4,8 +4,6 @@ The base is compute, memory and launch time, before anything was measured; the m
 kernels are from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which family an engine belongs to, and its models as files: ``family.json``, ``family.npz``."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +85,7 @@ class FamilyHead(msgspec.Struct):
     hash: str = ""
 
     @classmethod
-    def read(cls, folder: Path) -> FamilyHead:
+    def read(cls, folder: Path) -> "FamilyHead":
         """Of the model in a folder; StoreError for what is damaged or of another format."""
         with reading(unreadable(folder)):
             return _head_of(folder, read_bytes(folder / _HEAD))

@@ -7,8 +7,6 @@ descriptors by what each kernel departs from that. Their errors are not those of
 networks that both have not seen weigh them. Equations are those of ``docs/background/family.md``.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -67,7 +65,7 @@ class TaskGP:
         tasks: Sequence[Task],
         noise: Array,
         residuals: Array | None = None,
-    ) -> TaskGP:
+    ) -> "TaskGP":
         """The process given ``equations`` z, their ``residuals`` r and ``noise`` N: (4) to (7)."""
         covariance = embedding.covariance(equations, tasks, equations, tasks) + noise
         factor = _inverse(np.linalg.cholesky(covariance))
@@ -112,7 +110,7 @@ class TaskGP:
 
     def condition(
         self, equations: Float32, tasks: Sequence[Task], noise: Array, residuals: Array
-    ) -> TaskGP:
+    ) -> "TaskGP":
         """The process given more equations, ``residuals`` beyond the mean that it has now, by (10).
 
         ``noise`` is their N, which they share with none of the rows known before.

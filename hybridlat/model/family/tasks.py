@@ -1,7 +1,5 @@
 """Tasks, and what two of them share: S of equation (2) in ``docs/background/family.md``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -52,7 +50,7 @@ class Task:
         return _MODE.sub("", self.device)
 
     @property
-    def shared(self) -> Task:
+    def shared(self) -> "Task":
         """The task in whatever power mode of its board: all modes have rows and trees together."""
         board = self.board
         return self if board == self.device else replace(self, device=board)
@@ -91,7 +89,7 @@ class Sharing:
         """Of a task with itself."""
         return float(sum(getattr(self, term.name) for term in fields(self)))
 
-    def between(self, relations: Relations) -> Array:
+    def between(self, relations: "Relations") -> Array:
         """S(t, t') of every pair (left x right), by (2)."""
         each = [getattr(self, name) * same for name, same in relations.alike.items()]
         return np.asarray(sum(each, float(self.all)))[relations.pairs]
