@@ -1,7 +1,5 @@
 """The contract of a backend, which builds a cell or a network and times it; the tools beside it."""
 
-from __future__ import annotations
-
 import abc
 import enum
 import math

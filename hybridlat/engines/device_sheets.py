@@ -1,7 +1,5 @@
 """Devices by name: data sheets (TOML) read with their mistakes named, else a micro-benchmark."""
 
-from __future__ import annotations
-
 import time
 import timeit
 import tomllib

@@ -1,7 +1,5 @@
 """This machine and its CPU: name, environment, load, and what engines on it have in common."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

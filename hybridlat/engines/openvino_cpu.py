@@ -5,8 +5,6 @@ computes. The plugin does not give out a graph that could be cut and run again, 
 behind their predecessor (:mod:`hybridlat.measuring.schedule`).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import resource

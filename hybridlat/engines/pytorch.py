@@ -14,8 +14,6 @@ operator asks for another type, in a kernel of its own (eager) or on the way (co
 of operators are those of PyTorch's page on mixed precision.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -10,8 +10,6 @@ wants dense memory (a convolution reads a slice). Strides are followed as ATen d
 and poolings keep the layout of what they read, element-wise operators that of their first operand.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when

@@ -4,8 +4,6 @@ An engine is an :class:`EngineEntry`. The package's own are listed below; anothe
 one under the entry point group ``hybridlat.engines``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import logging

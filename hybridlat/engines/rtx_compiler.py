@@ -4,8 +4,6 @@ The compiler prints the layers of the engine it makes, each with the ONNX operat
 stands in for the grouping of classic TensorRT, not for its choice of tactics.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from contextlib import suppress

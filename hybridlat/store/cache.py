@@ -1,7 +1,5 @@
 """The cache in a store's database: JSON documents that can be made again, so old ones may go."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

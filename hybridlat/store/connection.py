@@ -3,8 +3,6 @@
 SQL is written once for both: parameters are named (``:name``), and a list fills ``IN :names``.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import re

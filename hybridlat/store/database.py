@@ -4,8 +4,6 @@ A look-up must not touch raw samples. So each record is two rows: a compact one 
 clustered by (target, kind, signature), and its whole JSON, compressed, in ``payload``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

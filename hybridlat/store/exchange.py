@@ -1,7 +1,5 @@
 """Packs out of a store, also without what names a person or a machine, and into one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Damage in a store or a pack: a check reads all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -4,8 +4,6 @@
 reads, so thousands of cells load in milliseconds. The same records give the same bytes.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -79,13 +77,13 @@ def lookup_of(known: Mapping[tuple[str, str], list[LatencyRow]]) -> dict[str, ob
     return {"format": PACK_FORMAT, **good, "failures": failed}
 
 
-def shipped_packs(folder: Path | None = None, begins: str = "") -> list[PackLookup]:
+def shipped_packs(folder: Path | None = None, begins: str = "") -> "list[PackLookup]":
     """The packs that come with hybridlat (or lie in ``folder``), by folder name."""
     folders = [file.parent for file in (folder or shipped("data", "packs")).glob(f"*/{INFO_FILE}")]
     return [PackLookup(one) for one in sorted(folders) if one.name.startswith(begins)]
 
 
-def packs_for(target: Target, folder: Path | None = None) -> list[PackLookup]:
+def packs_for(target: Target, folder: Path | None = None) -> "list[PackLookup]":
     """Those of a target; several differ in what follows the target's name in their folder's."""
     return [p for p in shipped_packs(folder, target.folder) if p.target == target]
 

@@ -1,7 +1,5 @@
 """Where a store lies, as its URL says. Opens nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import suppress

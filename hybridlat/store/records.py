@@ -1,7 +1,5 @@
 """The records of a database as they are read, and what those of one thing say together."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ and is made by the first write. Rows are inserted in the order of their keys, so
 same rows wait for each other in one order.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping

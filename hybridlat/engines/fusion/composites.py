@@ -6,8 +6,6 @@ so many element-wise operators on ``X`` and constants. All else is ``made(operat
 operands, those of a commutative operator in any order.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +30,7 @@ class Made(NamedTuple):
     """A tensor that one of several operators makes of these operands."""
 
     ops: tuple[str, ...]
-    operands: tuple[Pattern, ...]
+    operands: "tuple[Pattern, ...]"
 
 
 Pattern = str | float | Made

@@ -1,7 +1,5 @@
 """The conditions that tables of fusion rules share, each of a producer and a consumer."""
 
-from __future__ import annotations
-
 from hybridlat.engines.fusion.rules import Condition, Group
 
 

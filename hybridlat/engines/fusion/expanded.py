@@ -4,8 +4,6 @@ Newer operator sets have some. ONNX Runtime's optimiser writes others into a fil
 kernels of one engine, where PyTorch runs a module's calls, and TensorRT what it can read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

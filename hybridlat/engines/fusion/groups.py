@@ -4,8 +4,6 @@ Engines that say which operators they fuse but do not give out their graph (Tens
 tables of rules both end here: groups of operators in, :class:`Lowered` out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 

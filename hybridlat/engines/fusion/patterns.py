@@ -1,7 +1,5 @@
 """Networks written in other operators, by patterns that are found in them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -117,11 +115,11 @@ class Rewritten(NamedTuple):
     origins: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, file: Network) -> Rewritten:
+    def of(cls, file: Network) -> "Rewritten":
         """The network of a file before anything is written anew."""
         return cls(file, tuple([(i,) for i in range(len(file.nodes))]))
 
-    def then(self, passes: Sequence[Pass]) -> Rewritten:
+    def then(self, passes: Sequence[Pass]) -> "Rewritten":
         result = _in_order(self)
         for anchors, find in passes:
             net = result.network

@@ -1,7 +1,5 @@
 """Where values are read: slices, places along axes, and what is repeated, each in one form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import cast
 

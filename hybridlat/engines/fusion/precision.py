@@ -4,8 +4,6 @@ The target says in which precision a network is computed, and cells are the same
 engines whose kernels stand in tables get the network in FP32, whatever its file says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

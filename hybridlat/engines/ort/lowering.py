@@ -9,8 +9,6 @@ than one. They are used under the versions and widths of blocks that ``rules_che
 checked all the same, then one after 50, 100, 200 … more. A difference ends the use of rules.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json
@@ -72,7 +70,7 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
 
 
 @functools.cache
-def rule_lowering(threads: int) -> RuleLowering:
+def rule_lowering(threads: int) -> "RuleLowering":
     """The rules for the installed engine, with so many threads, as far as this process checked."""
     here = Target("here", "onnxruntime", "fp32", threads)
     is_trusted = is_checked(installed_version(), engine_block())

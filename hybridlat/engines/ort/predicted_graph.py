@@ -1,7 +1,5 @@
 """The graph that ONNX Runtime will run, while the rules write it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

@@ -11,8 +11,6 @@ Facts: ONNX Runtime's documentation and sources (NCHWc transformer, fusions of c
 its answers for the networks of ``experiments/quick_lowering.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import cast

@@ -1,7 +1,5 @@
 """The conditions of TensorRT's table of fusion rules, each of a producer and a consumer."""
 
-from __future__ import annotations
-
 import math
 import operator
 

@@ -11,8 +11,6 @@ TensorRT-RTX's compiler makes them: convolutions and products are ready-made, wi
 all else that hangs together becomes a generated one. These rules hold in regions: what it takes.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ TensorRT: HYBRIDLAT_TENSORRT_PYTHON names it. A crash or a hang ends the worker 
 that was being built or run; the run goes on with a new worker.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

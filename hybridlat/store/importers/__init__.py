@@ -4,8 +4,6 @@ Tables and logs are read here. Another package offers an importer of its own as 
 entry point group ``hybridlat.importers``; its ``read(path)`` gives ``ImportedRecords``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path

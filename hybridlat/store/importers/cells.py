@@ -1,7 +1,5 @@
 """What cells of a table say: numbers with their marks and units, sizes, yes and no, targets."""
 
-from __future__ import annotations
-
 import functools
 import re
 import string
@@ -44,7 +42,7 @@ class Refusal(Exception):
         text = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
         self.reason, self.value, self.fix, self.where = reason, text, fix, ""
 
-    def at(self, where: str) -> Refusal:
+    def at(self, where: str) -> "Refusal":
         """The same for a list of what was left out: it keeps no frame of the reading alive."""
         self.where, self.__context__ = where, None
         return self.with_traceback(None)

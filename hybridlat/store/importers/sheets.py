@@ -1,7 +1,5 @@
 """Tables by their columns: what each states, by its title, its cells or a mapping."""
 
-from __future__ import annotations
-
 import functools
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Tables of whole-network latencies, CSV or Parquet, and what of a row does not fit."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict
