@@ -14,8 +14,6 @@ loaded when it is first used. Messages go to loggers below ``hybridlat``, and no
 program sends them somewhere.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

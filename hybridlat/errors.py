@@ -3,8 +3,6 @@
 A message is one sentence that names the value, and where there is a choice or a fix, names those.
 """
 
-from __future__ import annotations
-
 LONGEST_MESSAGE = 800
 
 

@@ -1,7 +1,5 @@
 """Measuring on a target: for the gate, for a search space, on request, on a board."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Networks are read, lowered and predicted in processes of this machine, by joblib
 measure and see no store in memory: there the calling process answers alone.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os

@@ -1,7 +1,5 @@
 """``Predictor.space``: the latency of every block of a search space, each between others."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """``hybridlat import``: plans that were measured, packs, and what others measured."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence

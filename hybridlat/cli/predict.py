@@ -1,7 +1,5 @@
 """``hybridlat predict`` and ``compare``: latencies of networks, and where the time goes."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from dataclasses import replace
@@ -152,7 +150,7 @@ def _keep(run: Run, table: PredictionTable, place: Place, answer: Answer) -> Ans
     return answer
 
 
-def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: Shapes) -> str:
+def _advise(predictor: "hybridlat.Predictor", table: PredictionTable, shapes: Shapes) -> str:
     """Which known latency would narrow several wide intervals, a remark of that network."""
     answers = [(place, one) for place, one in table.rows() if isinstance(one, Estimate)]
     wide = [(place, one) for place, one in answers if one.grade in WIDE][:MOST_ADVISED]

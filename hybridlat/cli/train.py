@@ -1,7 +1,5 @@
 """``hybridlat train`` and ``onboard``: a model for a target, from its records or from scratch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import asdict

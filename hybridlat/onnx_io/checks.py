@@ -1,7 +1,5 @@
 """What no engine can run and onnx's own checker lets pass: sizes that do not fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from hybridlat.errors import NetworkError

@@ -5,8 +5,6 @@ The modules are the paths that exporters leave behind. They stand in scopes besi
 weights.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """What an operator makes of what it reads: types by onnx's inference, constants, or unknown."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

@@ -5,8 +5,6 @@ process that asks lives on. This file is also the script of such a process, whic
 a value comes in and one goes out.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib.util
 import marshal

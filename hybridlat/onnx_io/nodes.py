@@ -1,7 +1,5 @@
 """The operators and constants of a file, each read once: networks share most of them."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """The part of a network's normal form that lies with one operator; see ``graph.forms``."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping

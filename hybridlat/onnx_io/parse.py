@@ -1,7 +1,5 @@
 """A whole model taken apart, its weights left behind: operators, constants, and the frame."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

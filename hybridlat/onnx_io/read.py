@@ -1,7 +1,5 @@
 """From a parsed model to a Network: bind the inputs, and go through the operators in order."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -5,8 +5,6 @@ Slice, Tile and Resize, and weights and indices for each item. The types of all 
 batch, beside those at the other one, say which of these sizes were the batch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping

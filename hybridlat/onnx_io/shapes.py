@@ -1,7 +1,5 @@
 """The types of a network's tensors: bound to its inputs, stated, and those of ONNX Runtime."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ with standard deviation 2**-3 (weights, by He's rule from the fan-in), ``p`` in 
 variances), ``b`` small (biases, means).
 """
 
-from __future__ import annotations
-
 import math
 import random
 import struct

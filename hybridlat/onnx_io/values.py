@@ -1,7 +1,5 @@
 """Tensors and attributes of a file as plain values."""
 
-from __future__ import annotations
-
 import base64
 import functools
 from collections.abc import Mapping
@@ -56,7 +54,7 @@ class Value(NamedTuple):
     data: bytes
 
     @classmethod
-    def of_tensor(cls, tensor: TensorProto) -> Value:
+    def of_tensor(cls, tensor: TensorProto) -> "Value":
         """NetworkError for an element type that ONNX does not have, and for damaged values."""
         type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
         if min(type_.shape, default=0) < 0:
@@ -76,14 +74,14 @@ class Value(NamedTuple):
         return value
 
     @classmethod
-    def of_array(cls, array: NDArray[Any]) -> Value:
+    def of_array(cls, array: NDArray[Any]) -> "Value":
         """All of it, as it is computed while a file is read."""
         dtype = dtype_name(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
         tensor = numpy_helper.from_array(np.asarray(array, order="C"))
         return cls(TensorType(dtype, array.shape), tensor.SerializeToString(deterministic=True))
 
     @classmethod
-    def of_type(cls, type_: TensorType) -> Value:
+    def of_type(cls, type_: TensorType) -> "Value":
         """A weight."""
         tensor = TensorProto(dims=type_.shape, data_type=data_type(type_.dtype))
         return cls(type_, tensor.SerializeToString(deterministic=True))

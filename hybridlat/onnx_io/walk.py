@@ -4,8 +4,6 @@ What an operator makes of inputs of these types and values is worked out once fo
 those of a search space share most of their operators.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import re
@@ -88,7 +86,7 @@ class Walk:
             remembered.clear()
         remembered.update(self.fresh)
 
-    def again(self, types: Mapping[str, TensorType], rebinding: Rebinding | None = None) -> Walk:
+    def again(self, types: Mapping[str, TensorType], rebinding: Rebinding | None = None) -> "Walk":
         """The way through what is kept, with these types of what is unknown here."""
         made = {out for node in self.kept for out in node.outputs}
         known = {name: value for name, value in self.known.items() if name not in made}

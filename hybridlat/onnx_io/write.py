@@ -5,8 +5,6 @@ engines fuse. Between quantisation and dequantisation they take an operator whos
 points of zero, and whose bias has the scale of the input times that of the weight.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

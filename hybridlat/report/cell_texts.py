@@ -1,7 +1,5 @@
 """A cell in few words: its kernels, where it stands, what it does; and the rows that say it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -193,14 +191,14 @@ class Row:
         """What has no latency comes first, then the slowest."""
         return self.latency_us is not None, -self.share
 
-    def reads_as(self, other: Row) -> bool:
+    def reads_as(self, other: "Row") -> bool:
         """Whether a row of the same words takes about as long."""
         if not self.what or self.latency_us is None or other.latency_us is None:
             return False
         low_us, high_us = sorted((self.latency_us, other.latency_us))
         return high_us <= _ALIKE * low_us
 
-    def with_cells_of(self, row: Row) -> Row:
+    def with_cells_of(self, row: "Row") -> "Row":
         """Both as one; a limit that they reach to different degrees loses its number."""
         name, other = (one.limit.partition(" ")[0] for one in (self, row))
         limit = self.limit if self.limit == row.limit else name if name == other else ""

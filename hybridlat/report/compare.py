@@ -1,7 +1,5 @@
 """Networks side by side: which is faster, by how much, and which cells make the difference."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """One network on the page: the answer, its cells in time and as a graph, a table of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache

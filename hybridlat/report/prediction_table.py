@@ -1,7 +1,5 @@
 """Networks × batches × targets as one table: on the terminal, as Markdown and as CSV."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

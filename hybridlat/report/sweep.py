@@ -1,7 +1,5 @@
 """One network over its batches, input sizes or widths: the curve, its flat parts and its steps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """An estimate as people read it in a terminal: the answer first, then where the time goes."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Estimates in words: what an answer is worth, its budget, what to do; how two of them compare."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist

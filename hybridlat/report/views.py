@@ -3,8 +3,6 @@
 The page is self-contained: answers, graphs of cells, curves, comparisons; it loads nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
