@@ -9,14 +9,16 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from msgspec import structs
 
 from hybridlat.cli.evaluate import show
 from hybridlat.errors import InputError
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
 from hybridlat.model.fit import FitConfig
-from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.measurement import MachineLoad, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.cli.shell import call
@@ -118,6 +120,24 @@ def test_nothing_held_out_is_learned_from(store_url: str, fits: list[list[str]])
     for fold, trained_on in zip(sorted(fitted.folds), seen, strict=True):
         for network in fitted.folds[fold]:
             assert not trained_on & {h for h, _ in network.cells}
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [{"suspect": True}, {"environment": MachineLoad(9.0, 0.0, 2).environment()}, {"copies": True}],
+)
+def test_networks_are_judged_by_what_is_served_of_them(tmp_path: Path, doubt: Any) -> None:
+    with Store(made_store(tmp_path, networks=10, sweep=0)) as store:
+        before = load(TARGET, [store]).networks
+        records = [*store.measurements(TARGET, "network")] * 2
+        store.add(
+            structs.replace(one, latency_us=9 * (one.latency_us or 0), measured_at=day, **doubt)
+            for day, one in zip((f"2026-02-0{n % 9 + 1}" for n in range(99)), records, strict=False)
+        )
+        assert load(TARGET, [store]).networks == before
+        data = TargetData(TARGET, store)
+        served = [data.whole(one.signature) for one in before]
+    assert [one and one.latency_us for one in served] == [one.latency_us for one in before]
 
 
 def test_forms_of_a_network_are_held_out_with_it(store_url: str) -> None:
