@@ -122,6 +122,9 @@ def test_nothing_held_out_is_learned_from(store_url: str, fits: list[list[str]])
             assert not trained_on & {h for h, _ in network.cells}
 
 
+OTHER_VERSION = replace(TARGET, runtime="maker-2.0")
+
+
 @pytest.mark.parametrize(
     "doubt",
     [{"suspect": True}, {"environment": MachineLoad(9.0, 0.0, 2).environment()}, {"copies": True}],
@@ -138,6 +141,23 @@ def test_networks_are_judged_by_what_is_served_of_them(tmp_path: Path, doubt: An
         data = TargetData(TARGET, store)
         served = [data.whole(one.signature) for one in before]
     assert [one and one.latency_us for one in served] == [one.latency_us for one in before]
+
+
+@pytest.mark.usefixtures("flat")
+@pytest.mark.parametrize("start", ["0", "f"])
+def test_versions_that_measured_other_networks_are_not_compared(tmp_path: Path, start: str) -> None:
+    """As those of another batch, which have the same names."""
+    url = made_store(tmp_path, networks=10, sweep=0)
+    with Store(url) as store:
+        for item in list(store.breakdowns(TARGET)):
+            signature = start + item.signature[1:]
+            again = structs.replace(item, target=OTHER_VERSION, signature=signature)
+            store.add_breakdowns([again])
+        for one in list(store.measurements(TARGET)):
+            signature = start + one.signature[1:] if one.kind == "network" else one.signature
+            store.add([structs.replace(one, target=OTHER_VERSION, signature=signature)])
+    regimes = {row.regime for row in _judge(url, baselines=()).rows}
+    assert ("other_version" in regimes) == (start == "0")
 
 
 def test_forms_of_a_network_are_held_out_with_it(store_url: str) -> None:
