@@ -23,6 +23,7 @@ _STAGES = (0.0, 0.1, 0.3, 1.0)
 _RATIO_SPREAD, _USUAL_SPREAD, _OWN_SPREAD = 0.1, 0.05, 0.02
 """Before any network says so: of the logarithm of a ratio around 1, of networks without
 convolutions, and of others."""
+_LEAST_SPREAD = 1e-3  # by which networks err that agree with their cells, or are alone
 _DEGREES = 4.0  # of freedom, of what cells leave of networks
 
 
@@ -127,7 +128,7 @@ def fit_unconvolved(networks: Sequence[HeldOutNetwork]) -> tuple[float, float]:
 
     def surprise(terms: NDArray[np.float64]) -> float:
         level, log_ratio, log_own, log_spread = terms
-        variances = np.exp(2 * log_own) + (np.exp(log_spread) * shares) ** 2
+        variances = np.exp(2 * log_own) + (np.exp(log_spread) * shares) ** 2 + _LEAST_SPREAD**2
         errors = logs - level - np.log1p(np.expm1(log_ratio) * shares)
         tails = (_DEGREES + 1) * np.log1p(errors**2 / (_DEGREES * variances))
         prior = (log_ratio / _RATIO_SPREAD) ** 2 + (log_spread - math.log(_USUAL_SPREAD)) ** 2

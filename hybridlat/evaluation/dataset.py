@@ -14,6 +14,7 @@ from hybridlat.errors import InputError
 from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of
 from hybridlat.estimate.lookup.models import model_folders, read_card
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
+from hybridlat.estimate.lookup.whole_networks import telling
 from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.graph.signature import read, sign_part
 from hybridlat.model.family.shipped import family_heads
@@ -169,8 +170,8 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     networks: dict[str, WholeNetwork] = {}
     measured_whole = (b for b in breakdowns.values() if ("network", b.signature) in grouped)
     for item in sorted(measured_whole, key=lambda b: (b.network, b.signature, b.id)):
-        runs = grouped["network", item.signature].values()
-        us, _ = latency_of(runs)
+        runs = telling(grouped["network", item.signature].values())
+        us = latency_of(runs)[0] if runs else None
         if us is not None:
             parts = item.cells, item.layers, item.signature
             whole = WholeNetwork(item.network, us, repeats_us(runs), *parts)

@@ -171,8 +171,8 @@ class _Judge:
                 known = load(other, sources)
             except InputError:
                 continue  # there is a model of it, and no records
-            names = {n.name for n in known.networks}
-            if sum(n.name in names for n in dataset.complete_networks) >= LEAST_NETWORKS:
+            both = {n.signature for n in known.networks}
+            if sum(n.signature in both for n in dataset.complete_networks) >= LEAST_NETWORKS:
                 self.on_message(f"{target}: as first met, after {other}")
                 return first_met(dataset, sources, known, self.options.tolerances)
         return []

@@ -85,6 +85,22 @@ def test_networks_without_convolutions_take_longer_and_are_less_sure_than_others
     assert lent.unconvolved_spread == fitted.unconvolved_spread
 
 
+@pytest.mark.parametrize("count", [1, 2, 12])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_networks_that_agree_with_their_cells_tell_nothing_of_others(
+    count: int, noise: float
+) -> None:
+    rng, networks = np.random.default_rng(count), [make_network(i) for i in range(count)]
+    exact = [
+        replace(one, latency_us=one.sum_of_measured_us * math.exp(rng.normal(0, noise)))
+        for one in networks
+    ]
+    fitted = fit_composition(exact)
+    assert fitted.unconvolved_ratio == pytest.approx(1.0, abs=0.03)
+    assert fitted.unconvolved_spread == pytest.approx(0.05, abs=0.01)
+    assert Composition.from_json(json.loads(json.dumps(fitted.to_json()))) == fitted
+
+
 def test_networks_compose_alike_by_cells_measured_now_and_on_record() -> None:
     """Some were unknown before, others predicted too short."""
     composition = Composition(unconvolved_ratio=1.4, unconvolved_spread=0.1)

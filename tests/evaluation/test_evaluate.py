@@ -9,14 +9,16 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from msgspec import structs
 
 from hybridlat.cli.evaluate import show
 from hybridlat.errors import InputError
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
 from hybridlat.model.fit import FitConfig
-from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.measurement import MachineLoad, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.cli.shell import call
@@ -118,6 +120,44 @@ def test_nothing_held_out_is_learned_from(store_url: str, fits: list[list[str]])
     for fold, trained_on in zip(sorted(fitted.folds), seen, strict=True):
         for network in fitted.folds[fold]:
             assert not trained_on & {h for h, _ in network.cells}
+
+
+OTHER_VERSION = replace(TARGET, runtime="maker-2.0")
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [{"suspect": True}, {"environment": MachineLoad(9.0, 0.0, 2).environment()}, {"copies": True}],
+)
+def test_networks_are_judged_by_what_is_served_of_them(tmp_path: Path, doubt: Any) -> None:
+    with Store(made_store(tmp_path, networks=10, sweep=0)) as store:
+        before = load(TARGET, [store]).networks
+        records = [*store.measurements(TARGET, "network")] * 2
+        store.add(
+            structs.replace(one, latency_us=9 * (one.latency_us or 0), measured_at=day, **doubt)
+            for day, one in zip((f"2026-02-0{n % 9 + 1}" for n in range(99)), records, strict=False)
+        )
+        assert load(TARGET, [store]).networks == before
+        data = TargetData(TARGET, store)
+        served = [data.whole(one.signature) for one in before]
+    assert [one and one.latency_us for one in served] == [one.latency_us for one in before]
+
+
+@pytest.mark.usefixtures("flat")
+@pytest.mark.parametrize("start", ["0", "f"])
+def test_versions_that_measured_other_networks_are_not_compared(tmp_path: Path, start: str) -> None:
+    """As those of another batch, which have the same names."""
+    url = made_store(tmp_path, networks=10, sweep=0)
+    with Store(url) as store:
+        for item in list(store.breakdowns(TARGET)):
+            signature = start + item.signature[1:]
+            again = structs.replace(item, target=OTHER_VERSION, signature=signature)
+            store.add_breakdowns([again])
+        for one in list(store.measurements(TARGET)):
+            signature = start + one.signature[1:] if one.kind == "network" else one.signature
+            store.add([structs.replace(one, target=OTHER_VERSION, signature=signature)])
+    regimes = {row.regime for row in _judge(url, baselines=()).rows}
+    assert ("other_version" in regimes) == (start == "0")
 
 
 def test_forms_of_a_network_are_held_out_with_it(store_url: str) -> None:

@@ -90,8 +90,7 @@ def whole_latency(
     target: Target, signature: str, store: Store, packs: Sequence[PackLookup]
 ) -> WholeLatency | None:
     """What is recorded of a network; None without a record that ``tells_latency``."""
-    records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
-    own = from_records(records)
+    own = from_records(store.measurements(target, "network", signature))
     if own is not None and own.load is None:
         return own
     for pack in packs:
@@ -146,15 +145,19 @@ def rules_of(target: Target) -> str:
     return ""
 
 
-def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
-    """What records of one network say together: those of a quiet machine, if there are any."""
-    ordered = sorted(records, key=lambda r: (r.measured_at, r.id))
+def telling(records: Iterable[Measurement]) -> list[Measurement]:
+    """Those that say a network's latency: of a quiet machine, if there are any, timed one way."""
+    ordered = sorted(filter(tells_latency, records), key=lambda r: (r.measured_at, r.id))
     chosen = [r for r in ordered if not was_busy(r.environment)] or ordered
-    if not chosen:
-        return None
     ways = Counter(map(_way, chosen))
-    usual = min(ways, key=lambda way: (way[:2], -ways[way], not way[2]))
-    chosen = [r for r in chosen if _way(r) == usual]
+    usual = min(ways, key=lambda way: (way[:2], -ways[way], not way[2]), default=None)
+    return [r for r in chosen if _way(r) == usual]
+
+
+def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
+    """What records of one network say together; None without any that is ``telling``."""
+    if not (chosen := telling(records)):
+        return None
     load = busiest(r.environment for r in chosen)
     known = aggregate((r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen)
     if known.latency_us is None:
@@ -165,7 +168,7 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     source = chosen[-1].labels.get("source", "" if chosen[-1].visits else f"an imported {kind}")
     when = when or (f"from {source}" if source else "without a date")
     noise = min(max(known.spread_share, LEAST_NOISE_SHARE), _MOST_NOISE_SHARE)
-    basis = ", ".join((count_text(len(chosen), "run"), when, *filter(None, usual)))
+    basis = ", ".join((count_text(len(chosen), "run"), when, *filter(None, _way(chosen[0]))))
     return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
 
 
