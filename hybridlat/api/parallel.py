@@ -7,6 +7,7 @@ measure and see no store in memory: there the calling process answers alone.
 import itertools
 import logging
 import os
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -124,6 +125,11 @@ def windows(items: Iterable[Item], workers: int) -> Iterator[list[Item | Excepti
         yield window
 
 
+def _until(is_ended: threading.Event, items: Iterable[Item]) -> Iterator[Item]:
+    """The items, none of them once that is set."""
+    return (item for item in items if not is_ended.is_set())
+
+
 def from_workers(
     parallel: Callable[[], Any], spec: Spec, query: Query, items: Sequence[Item]
 ) -> Generator[Answer]:
@@ -136,9 +142,9 @@ def from_workers(
 
     call, left, one_by_one = joblib.delayed(work), deque(items), False
     while left:
-        sent = [left[0]] if one_by_one else list(left)
+        sent, is_ended = [left[0]] if one_by_one else list(left), threading.Event()
         with workers.safe_path():
-            answers = parallel()(call(spec, query, item) for item in sent)
+            answers = parallel()(call(spec, query, item) for item in _until(is_ended, sent))
         try:
             for answer in answers:
                 left.popleft()
@@ -154,6 +160,7 @@ def from_workers(
                 )
             one_by_one = not one_by_one
         finally:
+            is_ended.set()  # joblib's thread fails over what is sent while it ends
             with warnings.catch_warnings():  # joblib warns of answers that are not taken
                 warnings.simplefilter("ignore")
                 answers.close()

@@ -236,6 +236,20 @@ def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
     assert "brings down the process" in str(answers[at])
 
 
+def test_nothing_more_is_sent_once_no_more_is_asked_for() -> None:
+    spec, calls = cast(Any, SimpleNamespace(token=object(), call=b"")), list[Iterator[Any]]()
+
+    def answer_one(sent: Iterator[Any]) -> Iterator[object]:
+        calls.append(sent)
+        yield next(sent)
+
+    items = [Item(b"", str(number)) for number in range(5)]
+    answers = many.from_workers(lambda: answer_one, spec, Query(), items)
+    next(answers)
+    answers.close()
+    assert list(calls[0]) == []
+
+
 @pytest.mark.usefixtures("dying")
 def test_a_network_that_kills_its_workers_costs_itself(store: str) -> None:
     sources = [network(c) for c in (8, 16, 9, 10, 11)]
