@@ -74,10 +74,12 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     if not ordered:
         return Composition(confidence=confidence)
     ratio, spread = fit_unconvolved(ordered)
-    factors = [1 + (ratio - 1) * n.unconvolved_share for n in ordered]
+    plain = Composition(unconvolved_ratio=ratio)
     summed = [
-        SummedNetwork(n.latency_us, n.sum_of_measured_us * factor)
-        for n, factor in zip(ordered, factors, strict=True)
+        SummedNetwork(
+            n.latency_us, plain.of_network(n.unconvolved_share).latency_us(n.sum_of_measured_us)
+        )
+        for n in ordered
     ]
     general = replace(
         machine_composition(summed, 0.0),
