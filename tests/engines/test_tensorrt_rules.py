@@ -187,6 +187,11 @@ FUSED = {
         # Both as one cannot write what is put together in place.
         ("8.6/fp32", MAPS, f"{PAIR} y = Concat<axis=1>(a, c)", ["Conv+Conv", "Concat", "Concat"]),
         ("8.6/fp32", MAPS, f"{PART} c = {CONV}(x, w) y = Add(a, c)", ["Conv", "Conv+Add"]),
+        # Under 7.1 not those behind a ReLU, as in a cell of NAS-Bench-201.
+        *((f"{version}/fp32", MAPS, f"r = Relu(x) y = {CONV}(r, w) k = {CONV}(r, w2)",
+           ["Relu", *convs])
+          for version, convs in (("7.1", ["Conv", "Conv"]), ("7.2", ["Conv+Conv"]))),
+        ("7.1/fp32", MAPS, f"y = {CONV}(x, w) k = {CONV}(x, w2)", ["Conv+Conv"]),
     ],
 }  # fmt: skip
 
