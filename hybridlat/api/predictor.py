@@ -107,8 +107,9 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> None:
         """Correct the target's family by networks whose latency is ``known``, and by those alone.
 
-        Paths that name no batch are read at ``batch`` and ``shapes``. InputError where no family of
-        GPUs answers, and what ``predict`` raises.
+        Paths that name no batch are read at ``batch`` and ``shapes``. Of latencies of one network
+        the mean counts. InputError where they are over a fifth apart, where no family of GPUs
+        answers, and what ``predict`` raises.
         """
         self._token = os.urandom(8)  # names what workers load for it
         self.sessions.first.give(known, batch, shapes)

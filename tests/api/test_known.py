@@ -110,6 +110,14 @@ def test_a_file_of_another_exporter_is_the_same_network(tmp_path: Path) -> None:
     onnx.save(made, tmp_path / "other.onnx")
     known = {tmp_path / "other.onnx@8": 9000.0}
     assert predict(NET, GPU, batch=8, known=known, store="sqlite://").latency_us == 9000
+    # Candidates that are one network are measured one by one: their mean counts.
+    known[f"{NET}@8"] = 8000.0
+    assert predict(NET, GPU, batch=8, known=known, store="sqlite://").latency_us == 8500
+    known[f"{NET}@8"] = 7000.0
+    with pytest.raises(
+        InputError, match="second latency, 7000 µs where its network has 9000: give"
+    ):
+        predict(NET, GPU, batch=8, known=known, store="sqlite://")
 
 
 def test_what_is_given_counts_once_beside_what_was_imported(tmp_path: Path) -> None:
