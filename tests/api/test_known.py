@@ -108,7 +108,7 @@ def test_a_file_of_another_exporter_is_the_same_network(tmp_path: Path) -> None:
         node.name = f"other/{node.name}"
     made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     onnx.save(made, tmp_path / "other.onnx")
-    known = {tmp_path / "other.onnx@8": 9000.0}
+    known: dict[Any, float] = {tmp_path / "other.onnx@8": 9000.0}
     assert predict(NET, GPU, batch=8, known=known, store="sqlite://").latency_us == 9000
     # Candidates that are one network are measured one by one: their mean counts.
     known[f"{NET}@8"] = 8000.0
