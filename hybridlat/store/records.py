@@ -26,7 +26,8 @@ FROM measurement JOIN target ON target.id = measurement.target_id
 WHERE target.name IN :targets AND kind = :kind AND signature IN :keys"""
 _RECENT = f"""
 SELECT measured_at, measurement.id {_OF_TARGET} AND latency_us IS NOT NULL
-ORDER BY measured_at DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END, measurement.id LIMIT :most"""
+ORDER BY substr(measured_at, 1, 16) DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END,
+    measured_at DESC, measurement.id LIMIT :most"""
 _BREAKDOWNS = """
 SELECT breakdown.id FROM breakdown JOIN target ON target.id = target_id
 WHERE target.name = :target ORDER BY breakdown.id"""
