@@ -32,8 +32,8 @@ _BREAKDOWNS = """
 SELECT breakdown.id FROM breakdown JOIN target ON target.id = target_id
 WHERE target.name = :target ORDER BY breakdown.id"""
 _REVISION = f"""
-SELECT count(*), coalesce(max(measured_at), ''), coalesce(min(latency_us), 0.0),
-    coalesce(max(latency_us), 0.0), (SELECT count(*) FROM breakdown WHERE target_id IN
+SELECT count(*), coalesce(max(measured_at), ''), coalesce(sum(latency_us), 0.0),
+    (SELECT count(*) FROM breakdown WHERE target_id IN
     (SELECT id FROM target WHERE name = :target)) {_OF_TARGET}"""
 BODIES = "SELECT id, body FROM payload WHERE id IN :keys"
 BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
@@ -191,14 +191,15 @@ class Records:
         rows = self._database.read(tuple[int], sql, values | {"kind": KIND_CODES[kind]})
         return rows[0][0] if rows else 0
 
-    def revision(self, target: Target) -> tuple[int, str, float, float, int]:
+    def revision(self, target: Target) -> tuple[int, str, float, int]:
         """What differs once a target's records, or how its networks fall into cells, have changed.
 
-        How many records there are, the newest's time, the least and largest latency, breakdowns.
+        How many records there are, the newest's time, the sum of latencies, breakdowns.
         """
         values = {"target": str(target)}
-        rows = self._database.read(tuple[int, str, float, float, int], _REVISION, values)
-        return rows[0] if rows else (0, "", 0.0, 0.0, 0)
+        rows = self._database.read(tuple[int, str, float, int], _REVISION, values)
+        count, newest, sum_us, breakdowns = rows[0] if rows else (0, "", 0.0, 0)
+        return count, newest, round(sum_us, 3), breakdowns  # servers add in any order
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted here: databases sort text as they like."""
