@@ -153,8 +153,10 @@ def measure_on_host(
     measured = {record.signature for record in records}
     reports = []
     for (name, network), item in zip(networks, draft.manifest()["breakdowns"], strict=True):
-        cells = dict(item["cells"])
-        own = [record for record in records if record.labels.get("network") == name]
+        cells, whole = dict(item["cells"]), item["signature"]
+        own = [r for r in records if r.kind == "network" and r.signature == whole]
+        met = (r for r in records if r.kind == "cell" and r.labels.get("network") == name)
+        own += [record for record in met if record.signature in cells]
         known = len(cells.keys() - measured) if what != "network" else 0
         reports.append(_report(MeasureRequest(name, network), data, own, cells, known, began))
     return reports
