@@ -117,6 +117,10 @@ def test_unsound_records_are_refused(store: Store) -> None:
             store.add([measured(), measured(latency_us=us)])
     with pytest.raises(StoreError, match="takes no measurement"):
         store.add([measured(), measured("xyz")])
+    for odd in ({"labels": {"batch": 8}}, {"environment": {"clock": 1.5}}, {"measured_at": None}):
+        change: dict[str, Any] = odd
+        with pytest.raises(StoreError, match=r"in which (labels|environment|measured_at)\S*: exp"):
+            store.add([measured(), replace(measured(), **change)])
     with pytest.raises(StoreError, match="takes no breakdown"):
         store.add_breakdowns([Breakdown(TARGET, "n", HASHES[0], ((HASHES[0], 0),))])
     with pytest.raises(StoreError, match="'xyz' is not a signature hash"):
