@@ -38,7 +38,7 @@ def _load_pyfunc(data_path: str) -> Any:
     """A model of MLflow's registry, which calls this name."""
     from pathlib import Path
 
-    from hybridlat.api.served_model import ServedModel
+    from hybridlat.api.functions import ServedModel
 
     return ServedModel(Path(data_path))
 

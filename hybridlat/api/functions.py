@@ -1,19 +1,26 @@
-"""The free functions of the front door: each opens a ``Predictor`` for one call."""
+"""The functions of the front door, each with its ``Predictor``, and a model as MLflow serves it."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from inspect import Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from hybridlat.api.arguments import Batches, PredictOptions, Query, check_many, items_of
+from hybridlat.api import arguments
+from hybridlat.api.arguments import Batches, Item, PredictOptions, Query, check_many, items_of
 from hybridlat.api.predictor import Predictor
+from hybridlat.api.session import Session, Sessions, estimate
+from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError
+from hybridlat.estimate.lookup.models import read_model, read_target
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 if TYPE_CHECKING:
     from hybridlat.api.arguments import ManySource, PredictBatches, SizedOptions, Source
@@ -157,3 +164,44 @@ _WORDS["describe"] = _WORDS["describe"].replace(default=True)
 _SHOWN = ("source", "target", "input", *PredictOptions.__annotations__)
 # What help and notebooks show in place of **options.
 predict.__signature__ = Signature([_WORDS[word] for word in _SHOWN])  # type: ignore[attr-defined]
+
+
+class ServedModel:
+    """The pyfunc of the model files in ``folder``: networks in, latencies out.
+
+    It answers from the folder alone: what this machine has measured or installed does not count.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """StoreError where the files are damaged or of another format."""
+        self.model, self.target = read_model(folder), read_target(folder)
+        # The device is the one trained for, whatever is known of it here.
+        options = arguments.Options(measure="never", device=self.model.device, models=(folder,))
+        first = Session(resolve(self.target), self.target, options, Store("sqlite://"))
+        self.sessions = Sessions(first, resolve)
+
+    def predict(self, rows: Any, params: object = None) -> Any:
+        """A data frame of latency and interval in µs, for each row of a data frame.
+
+        ``path`` names an ONNX file or a shipped network, at ``batch`` where there is one; else
+        ``cell`` is the text of a cell's signature. InputError for a network of another target.
+        """
+        if "path" in rows:
+            batches = rows["batch"] if "batch" in rows else [None] * len(rows)
+            rows_us = [self._network(*row) for row in zip(rows["path"], batches, strict=True)]
+        elif "cell" in rows:
+            cells = self.model.predict(list(rows["cell"]))
+            rows_us = [(one.latency_us, *(one.interval_us or (None, None))) for one in cells]
+        else:
+            raise InputError(f"the columns are {list(rows)}: one must be path, or cell")
+        return type(rows)(rows_us, rows.index, ["latency_us", "low_us", "high_us"], float)
+
+    def _network(self, path: str, batch: Any) -> tuple[float | None, ...]:
+        if isinstance(batch, float):  # as pandas has whole numbers beside a missing one
+            batch = None if math.isnan(batch) else int(batch) if batch.is_integer() else batch
+        opened, started = Item(path).opened(Query(batch)), time.perf_counter()
+        session = self.sessions.of(opened.file)
+        if session is not self.sessions.first:
+            raise InputError(f"{path} is of {session.target}, the model of {self.target}")
+        answer = estimate(session, opened, started)
+        return answer.latency_us, answer.low_us, answer.high_us

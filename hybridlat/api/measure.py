@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hybridlat.api.arguments import Opened
@@ -69,8 +69,8 @@ class MeasureService:
         request = self._request(opened, partition, missing, what != "cells")
         records = self._measure([request], MeasurementConfig(), partition)
         ratio = composition_of(self.data).shown_ratio
-        named = replace(request, name=opened.file.name)
-        return _report(named, self.data, records, partition.counts, len(known), started, ratio)
+        of, name = (request.network, self.data, records), opened.file.name
+        return _report(name, *of, partition.counts, len(known), started, ratio)
 
     def _request(
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
@@ -95,7 +95,8 @@ class MeasureService:
 
 
 def _report(
-    measured: MeasureRequest,
+    name: str,
+    network: Network,
     data: TargetData,
     records: Sequence[Measurement],
     uses: Mapping[str, int],
@@ -109,12 +110,12 @@ def _report(
     if each_us.keys() == uses.keys():
         sum_us = data.dispatch_overhead_us + sum(n * each_us[h] for h, n in uses.items())
     whole_us = next((r.latency_us for r in records if r.kind == "network"), None)
-    warnings, load = registry.about(measured.network), busiest(r.environment for r in records)
+    warnings, load = registry.about(network), busiest(r.environment for r in records)
     whole_us, sum_us = (None if us is None else shown_ratio * us for us in (whole_us, sum_us))
     failures = {r.signature: r.failure for r in records if r.failure is not None}
     warnings = warnings if load is None else (*warnings, load.sentence)
     return MeasureReport(
-        network=measured.name,
+        network=name,
         target=str(data.target),
         records=tuple(records),
         known=known,
@@ -153,8 +154,10 @@ def measure_on_host(
     measured = {record.signature for record in records}
     reports = []
     for (name, network), item in zip(networks, draft.manifest()["breakdowns"], strict=True):
-        cells = dict(item["cells"])
-        own = [record for record in records if record.labels.get("network") == name]
+        cells, whole = dict(item["cells"]), item["signature"]
+        own = [r for r in records if r.kind == "network" and r.signature == whole]
+        met = (r for r in records if r.kind == "cell" and r.labels.get("network") == name)
+        own += [record for record in met if record.signature in cells]
         known = len(cells.keys() - measured) if what != "network" else 0
-        reports.append(_report(MeasureRequest(name, network), data, own, cells, known, began))
+        reports.append(_report(name, network, data, own, cells, known, began))
     return reports

@@ -50,6 +50,7 @@ class Journal(object):
         self._path = path
         self.done: set[Tuple[str, int]] = set()
         self.board_id = board_id
+        self.processes = 0  # of earlier runs
         lost: Dict[Tuple[str, int], int] = {}
         header: Optional[Dict[str, Any]] = None
         for line in read_lines(path):
@@ -57,6 +58,7 @@ class Journal(object):
                 header = header or line
                 self._check(line, plan, facts)
                 continue
+            self.processes = max(self.processes, line.get("process", 0))
             key = (str(line["task"]), int(line["round"]))
             if line["kind"] == "visit" or not line.get("lost"):
                 self.done.add(key)

@@ -346,7 +346,7 @@ is_done() { grep -E '"kind": "(visit|failure)"' "$RESULTS" | grep -q "\"task\": 
 TOTAL=$(wc -l <items.txt)
 IFS="$TAB" read -r REFERENCE r_precision r_file r_typed <reference_item.txt # empty where there is none
 count=0
-visit=0
+visit=$(grep -c '"kind": "visit"' "$RESULTS") # each is a process of its own
 round=0
 while [ "$round" -lt "$ROUNDS" ]; do
     place=0

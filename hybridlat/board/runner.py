@@ -124,6 +124,7 @@ class PlanRun(object):
             facts = dict(system_facts(), **hello["board"], runner="worker", settings=settings)
             facts.update(engine=hello["engine"], engine_version=hello["version"])
             self._journal = Journal(plan.file(results), plan.name, board_id(facts), facts)
+            self._processes += self._journal.processes
             make_files(plan.file("blocks"), plan.file("models"), plan.noise)
             os.makedirs(plan.file("layers"), exist_ok=True)
         except BaseException:

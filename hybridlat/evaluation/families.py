@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
@@ -136,8 +137,10 @@ def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, di
     rules, by_hash = rules_of(target), dict[str, dict[str, Breakdown]]()
     items = [item for source in sources for item in source.breakdowns(target)]
     items.sort(key=lambda b: (b.labels.get("lowering") == rules, bool(b.layers), b.id))
+    last = {item.signature: item for item in items}  # whatever each import called the network
     for item in items:
-        by_hash.setdefault(item.signature, {})[item.network] = item
+        named = structs.replace(last[item.signature], network=item.network)
+        by_hash.setdefault(item.signature, {})[item.network] = named
     return by_hash
 
 

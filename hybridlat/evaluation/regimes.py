@@ -181,8 +181,9 @@ def evaluate_cells(
     hashes, truth = problem.groups, problem.latencies_us.tolist()
     largest = int(len(hashes) * LARGEST_SHARE)
     sizes = [n for n in _SIZES if n < largest] + [largest]
-    draws = [(size, seed) for size in sizes for seed in seeds]
-    answers = at_once(_trial, ((problem, replace(config, seed=seed), size) for size, seed in draws))
+    draws = [(replace(config, seed=seed), size) for size in sizes for seed in seeds]
+    noise = np.array([cell.spread_share for _, cell in sorted(dataset.cells.items())])
+    answers = at_once(_trial, ((problem, noise, *draw) for draw in draws))
     calibration, results, splits = dict[str, metrics.Levels](), list[MethodResult](), list[Split]()
     gated: list[list[Prediction]] = []
     for size in sizes:
@@ -228,13 +229,13 @@ def evaluate_cells(
 
 
 def _trial(
-    problem: Problem, config: FitConfig, size: int
+    problem: Problem, noise: NDArray[np.float64], config: FitConfig, size: int
 ) -> tuple[Places, list[int], CellModel, list[CellLatency], float]:
     """In a worker, perhaps: ``size`` cells drawn, the others, a model, what it says, seconds."""
     order = np.random.default_rng(config.seed).permutation(len(problem.groups))
     train, test = np.sort(order[:size]), np.sort(order[size:]).tolist()
     known, texts = problem.take(train), problem.sums.texts
-    model = fit.fit_model(known.sums.texts, known.latencies_us, known.groups, config)
+    model = fit.fit_model(known.sums.texts, known.latencies_us, known.groups, config, noise[train])
     began = time.perf_counter()
     answers = model.predict([texts[i] for i in test])
     took_s = time.perf_counter() - began

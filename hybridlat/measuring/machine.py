@@ -80,7 +80,7 @@ def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | No
     """The median of what the machine recorded while quiet, and of what it did while busy."""
     quiet, busy = list[float](), list[float]()
     for record in store.measurements(backend.target, "cell", hash_):
-        if record.latency_us:
+        if record.latency_us and record.labels.get("role"):  # else it is a cell of some network
             (busy if was_busy(record.environment) else quiet).append(record.latency_us)
     quiet_us = statistics.median(quiet) if quiet else None
     return quiet_us, statistics.median(busy) if busy else None

@@ -221,15 +221,17 @@ def draft_for(
     """
     lower = lower or partial(registry.lower, target=timed_as(target))
     draft, planned = Draft(target, rounds), set[str]()
+
+    def add_once(name: str, job: Job) -> None:
+        if job.key not in planned and selects(job.kind, job.signature.hash):
+            planned.add(job.key)
+            draft.add(name, job)
+
     for name, network in networks:
-        whole = Job(sign(network), network, "network", {"network": name})
-        if selects("network", whole.signature.hash):
-            draft.add(name, whole)
+        add_once(name, Job(sign(network), network, "network", {"network": name}))
     for name, network in networks:
         lowered = lower(network)
         for job in pairs_of(name, network, lowered):
-            if job.signature.hash not in planned and selects("cell", job.signature.hash):
-                planned.add(job.signature.hash)
-                draft.add(name, job)
+            add_once(name, job)
         draft.add_breakdown(name, network, lowered)
     return draft

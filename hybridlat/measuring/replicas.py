@@ -6,6 +6,7 @@ stopped. When all visits are in, each job becomes one record: a failure where no
 """
 
 import logging
+import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +115,8 @@ class _Run:
     def _visit_in(self, process: int, due: Sequence[Job]) -> None:
         """All rounds of one process, started again behind a job that brought it down."""
         todo: list[tuple[str, VisitTask]] = []
-        named = f"visit-3/{PROTOCOLS[self.backend.method]}/{self.backend.target}"
+        # Other machines of this name may share the store.
+        named = f"visit-3/{platform.node()}/{PROTOCOLS[self.backend.method]}/{self.backend.target}"
         for task in tasks_of(self.settings, process, due, self._is_probing):
             records = self._records.get(task.key, 0)
             place = f"{named}/{task.key}/{records}/{process}/{task.seed}"

@@ -7,6 +7,7 @@ import platform
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -103,7 +104,9 @@ def write_text(path: StrPath, text: str) -> None:
     """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``."""
     data = text.encode("utf-8", "backslashreplace")
     place = Path(path).resolve()  # what a link points to is replaced, not the link
-    partial = place.with_name(f".{place.name[:60]}.partial")
+    # Others may write the same file, or one whose name begins alike.
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    partial = place.with_name(f".{place.name[:50]}.{writer}.partial")
     try:
         if place.exists() and not place.is_file():  # /dev/stdout, a pipe
             place.write_bytes(data)
@@ -134,6 +137,7 @@ def scratch_folder() -> Iterator[Path]:
 def sweep(prefix: str) -> None:
     """Remove the folders of processes that have died, once a process, as far as Linux tells."""
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        process = Path("/proc", left.name.removeprefix(prefix).partition("-")[0])
-        if process.name.isdecimal() and not process.exists() and Path("/proc/1").exists():
+        number, *rest = left.name.removeprefix(prefix).split("-")  # of a longer host's name more
+        is_own = number.isdecimal() and len(rest) < 2
+        if is_own and not Path("/proc", number).exists() and Path("/proc/1").exists():
             shutil.rmtree(left, ignore_errors=True)

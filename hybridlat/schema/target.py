@@ -162,7 +162,7 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Target:
     """``h100/tensorrt-8.6/fp16`` or ``xeon-8481c/onnxruntime-1.31/fp32/1t``.
 
@@ -193,6 +193,11 @@ class Target:
             )
         threads = int(parts[3][:-1]) if parts[3:] else None
         return cls(parts[0], parts[1], parts[2], threads)
+
+    def __lt__(self, other: "Target") -> bool:
+        """Orders targets part by part; one without threads comes before those that state them."""
+        own, theirs = ((t.device, t.runtime, t.precision, t.threads or 0) for t in (self, other))
+        return own < theirs
 
     def __str__(self) -> str:
         tail = f"/{self.threads}t" if self.threads is not None else ""

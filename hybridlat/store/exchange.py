@@ -100,7 +100,8 @@ def write_pack(
 
 def _require_replaceable(records: Records, target: Target, folder: Path) -> None:
     """StoreError for a pack of records that the store has not: they would be lost."""
-    key, held = attrgetter("kind", "signature", "measured_at"), set[tuple[str, str, str]]()
+    key = attrgetter("kind", "signature", "measured_at", "latency_us")  # stay without identities
+    held = set[tuple[object, ...]]()
     with suppress(StoreError):  # what cannot be read is no one's records any more
         held.update(map(key, packs.PackLookup(folder).measurements()))
     if held and (others := held.difference(map(key, records.measurements(target)))):

@@ -26,13 +26,14 @@ FROM measurement JOIN target ON target.id = measurement.target_id
 WHERE target.name IN :targets AND kind = :kind AND signature IN :keys"""
 _RECENT = f"""
 SELECT measured_at, measurement.id {_OF_TARGET} AND latency_us IS NOT NULL
-ORDER BY measured_at DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END, measurement.id LIMIT :most"""
+ORDER BY substr(measured_at, 1, 16) DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END,
+    measured_at DESC, measurement.id LIMIT :most"""
 _BREAKDOWNS = """
 SELECT breakdown.id FROM breakdown JOIN target ON target.id = target_id
 WHERE target.name = :target ORDER BY breakdown.id"""
 _REVISION = f"""
-SELECT count(*), coalesce(max(measured_at), ''), coalesce(min(latency_us), 0.0),
-    coalesce(max(latency_us), 0.0), (SELECT count(*) FROM breakdown WHERE target_id IN
+SELECT count(*), coalesce(max(measured_at), ''), coalesce(sum(latency_us), 0.0),
+    (SELECT count(*) FROM breakdown WHERE target_id IN
     (SELECT id FROM target WHERE name = :target)) {_OF_TARGET}"""
 BODIES = "SELECT id, body FROM payload WHERE id IN :keys"
 BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
@@ -190,14 +191,15 @@ class Records:
         rows = self._database.read(tuple[int], sql, values | {"kind": KIND_CODES[kind]})
         return rows[0][0] if rows else 0
 
-    def revision(self, target: Target) -> tuple[int, str, float, float, int]:
+    def revision(self, target: Target) -> tuple[int, str, float, int]:
         """What differs once a target's records, or how its networks fall into cells, have changed.
 
-        How many records there are, the newest's time, the least and largest latency, breakdowns.
+        How many records there are, the newest's time, the sum of latencies, breakdowns.
         """
         values = {"target": str(target)}
-        rows = self._database.read(tuple[int, str, float, float, int], _REVISION, values)
-        return rows[0] if rows else (0, "", 0.0, 0.0, 0)
+        rows = self._database.read(tuple[int, str, float, int], _REVISION, values)
+        count, newest, sum_us, breakdowns = rows[0] if rows else (0, "", 0.0, 0)
+        return count, newest, round(sum_us, 3), breakdowns  # servers add in any order
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted here: databases sort text as they like."""

@@ -102,10 +102,12 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         """Run the statements with the entry of each item; how many rows the first one added."""
         rows: dict[str, tuple[Target, dict[str, object]]] = {}
         for item in items:
-            for problem in item.problems():
+            try:
+                type(item).from_json(item.to_json())  # what could not be read back
+                text = item.text
+            except (TypeError, ValueError) as error:
                 what = type(item).__name__.lower()
-                raise StoreError(f"the store takes no {what} in which {problem}")
-            text = item.text
+                raise StoreError(f"the store takes no {what} in which {error}") from None
             id_ = id_of(text)
             rows[id_] = item.target, entry_of(item, id_) | {"body": zlib.compress(text.encode())}
 

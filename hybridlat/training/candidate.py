@@ -146,16 +146,20 @@ class Candidate:
         """The verdict on the same held-out networks; InputError where none could be predicted."""
         regime = "unseen" if self.networks else "unseen_cells"
         ours = self.predictions[regime]
-        theirs: Sequence[Prediction] = ()
+        theirs: dict[str, Prediction] = {}
         if champion is not None:
             # A champion that was trained on all of them is compared anyway: it has the easier task.
             known = set(map(without_form, champion.trained_networks))
             ours = [a for a in ours if without_form(a.name) not in known] or ours
-            names = {a.name for a in ours}
-            champion_predictions = self.evaluate(champion.model, champion.composition)[regime]
-            theirs = [a for a in champion_predictions if a.name in names]
+            # What the champion has no latency of is no part of its error, nor of ours then.
+            every = self.evaluate(champion.model, champion.composition)[regime]
+            theirs = {a.name: a for a in every if math.isfinite(a.predicted_us)}
+            ours = [a for a in ours if a.name in theirs] or ours
         what = f"{len(ours)} held-out {'networks' if self.networks else 'cells'}"
-        error, old = _error(ours), _error(theirs) if theirs else None
+        rivals = [theirs[a.name] for a in ours if a.name in theirs]
+        error, old = _error(ours), _error(rivals) if rivals else None
+        if lost := sum(math.isnan(a.predicted_us) for a in ours):
+            what += f", of {lost} of which it has no latency"
         explained = _explained(self.predictions["unseen_cells"])
         accepted, word = False, "refused"
         if is_in_use:
@@ -169,7 +173,7 @@ class Candidate:
         elif old is None:
             accepted, reason = True, f"the first model, RMSPE {error:.2f} % on {what}"
         else:
-            accepted = round(error, 2) <= round(old, 2)  # as they are shown
+            accepted = not lost and round(error, 2) <= round(old, 2)  # as they are shown
             before = f"before {old:.2f} %" if accepted else f"the champion has {old:.2f} %"
             reason = f"RMSPE {error:.2f} % on {what}, {before}"
         if accepted and not holds(ours, self.config.confidence):

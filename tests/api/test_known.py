@@ -85,6 +85,8 @@ def test_surprising_ones_are_named(store: str, factor: float, batch: int, hint: 
 def test_it_counts_at_another_precision_too_but_is_not_the_answer_there(store: str) -> None:
     with Predictor("orin-nano/tensorrt/fp16", store=store, known={"squeezenet": 4000.0}) as given:
         (order, *_) = given.predict("mobilenetv2_100", describe=True).warnings
+        (once,) = given.predict_many(["mobilenetv2_100"], describe=True, dedupe=True)
+        assert once.warnings[0] == order
         assert order.code == "order" and str(order).count(SAID) == 2
         suspects = {one.kind: one for one in given.explain("squeezenet", 8000.0).suspects}
     low_us, high_us = suspects["precision"].interval_us

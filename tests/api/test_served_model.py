@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api.served_model import ServedModel
+from hybridlat.api.functions import ServedModel
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.plugins import shipped
 from hybridlat.store import packs

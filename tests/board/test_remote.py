@@ -118,9 +118,16 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(far: Path) -> None:
         reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, host)
         store.add([Measurement(there, sign(null_network(1)).hash, "cell", 7.0)])
         again = measure_on_host(networks, there, store, host, what="cells")
+        # A file of another folder under the first one's name, and a copy of it under another.
+        namesakes = [("a", stem(8)), ("a", stem(24)), ("copy", stem(8))]
+        of_names = measure_on_host(namesakes, there, store, host, what="network")
+        wholes = store.count(there, "network")
     assert [(r.network, r.target) for r in reports] == [("a", str(there)), ("b", str(there))]
-    assert sum("copying" in line for line in lines) == 1  # one plan, which is gone by now
+    assert sum("copying" in line for line in lines) == 2  # one plan each, which are gone by now
     assert not list(far.glob("hybridlat-plans/*"))
+    first, second, copy = [[r.signature for r in report.records] for report in of_names]
+    assert first == copy != second and len(first) == len(second) == 1
+    assert wholes == 4  # two at first: a copy is not measured again
     for report, known in zip(reports, again, strict=True):
         assert report.latency_us and report.sum_of_cells_us and not report.failures
         assert known.records == () and known.known > 0

@@ -132,6 +132,8 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert run_sh(folder).returncode == 0
     assert sorted(visits(folder)) == sorted(visits(whole))
     assert len(set(visits(folder))) == len(visits(folder))
+    numbers = [line["visit"] for line in lines_of(folder) if line["kind"] == "visit"]
+    assert len(set(numbers)) == len(numbers)  # each of a process of its own
     here, there = (plan_results.read_results(each).measurements for each in (folder, whole))
     assert len(here) == len(there)
 

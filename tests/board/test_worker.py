@@ -136,9 +136,13 @@ def test_what_the_budget_or_a_full_disk_cuts_off_is_begun_anew(
     folder = quick(make_plan("fake"), build_s=2.5)
     cut = run(folder, "--budget", "2s", "--option", option.format(task_file(folder)))
     assert cut.returncode == code and says in cut.stderr
-    assert not [line for line in lines_of(folder) if line["kind"] == "failure"]
+    before = lines_of(folder)
+    assert not [line for line in before if line["kind"] == "failure"]
     assert run(folder).returncode == 0
-    assert len(lines_of(folder)) == 1 + len(Plan(str(folder)).tasks)
+    after = lines_of(folder)
+    assert len(after) == 1 + len(Plan(str(folder)).tasks)
+    processes, later = ({line.get("process") for line in part} for part in (before, after))
+    assert later == {*processes, len(processes)}  # one more than there were
     assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 

@@ -58,12 +58,13 @@ def test_breakdowns_that_come_behind_their_records_count(reader: Store) -> None:
 
 
 def test_as_many_other_records_are_seen(reader: Store) -> None:
-    """A table in the wrong unit, which has no dates, and the mended one."""
+    """A table without dates in the wrong unit, the mended one, and one that mends a row of it."""
     data = TargetData(TARGET, reader)
     with Store(reader.url) as writer, reader:
-        for latency_us in (1e4, 10.0):
+        for latency_us in (1e4, 10.0, 12.0):
             writer.forget(TARGET)
-            writer.add([measured(KNOWN, latency_us, measured_at="")])
+            rows = ((KNOWN, latency_us), (LATER, 9.0), (LATER, 13.0))
+            writer.add([measured(hash_, us, measured_at="") for hash_, us in rows])
             data.refresh()
             assert data.known([KNOWN])[KNOWN].latency_us == latency_us
 

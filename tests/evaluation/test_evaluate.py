@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import joblib
 import numpy as np
@@ -193,7 +194,20 @@ def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
     widths: dict[bool, list[float]] = {True: [], False: []}
     for one, then in zip(before, after, strict=True):
         widths[then.measured_share > 0].append(np.divide(*(one.interval_us or (1.0, 1.0))))
-    assert np.mean(widths[True]) < 0.9 * np.mean(widths[False])  # low over high: the least certain
+    assert np.mean(widths[True]) < 0.95 * np.mean(widths[False])  # low over high: the least certain
+
+
+def test_cells_are_judged_by_the_trust_in_each_that_training_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = made_store(tmp_path, networks=0, sweep=150)
+    fit = Mock(return_value=FlatModel())
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", fit)
+    _judge(url, baselines=[])
+    with Store(url) as store:
+        noise = {cell.text: cell.spread_share for cell in load(TARGET, [store]).cells.values()}
+    texts, *_, shares = fit.call_args.args
+    assert [*shares] == [noise[text] for text in texts]
 
 
 def test_our_model_alone_is_not_fitted_twice(tmp_path: Path, fits: list[list[str]]) -> None:

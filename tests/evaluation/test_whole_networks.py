@@ -245,12 +245,15 @@ def test_layouts_are_laws_of_their_own_where_a_target_knows_several(store: Store
 
 
 def test_the_partition_of_the_rules_in_force_counts(store: Store) -> None:
-    for cells, rules in (((OTHER.hash, 1), "older"), ((OTHER.hash, 7), "oldest")):
-        labels = {**NOW, "lowering": rules}
-        store.add_breakdowns([Breakdown(TARGET, "net", WHOLE.hash, (cells,), labels=labels)])
-    store.add([record(10)])
-    (row,) = load_networks(TARGET, [store])
-    assert row.cells == ((CELL.text, 2),)
+    for name, count, rules in (("net", 1, "older"), ("net", 7, "oldest"), ("Net", 5, "older")):
+        labels, cells = {**NOW, "lowering": rules}, ((OTHER.hash, count),)
+        store.add_breakdowns([Breakdown(TARGET, name, WHOLE.hash, cells, labels=labels)])
+    store.add([record(10), record(11, "Net")])
+    rows = load_networks(TARGET, [store])
+    assert [(row.network, row.cells) for row in rows] == [
+        ("Net", ((CELL.text, 2),)),
+        ("net", ((CELL.text, 2),)),
+    ]
 
 
 def test_a_batch_that_nobody_states_is_that_of_the_cells(store: Store) -> None:

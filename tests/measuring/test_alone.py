@@ -19,6 +19,7 @@ from hybridlat.board.lock import held, hold, let_go
 from hybridlat.engines import host
 from hybridlat.engines.base import Session
 from hybridlat.errors import MeasurementError
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import process
@@ -26,7 +27,14 @@ from hybridlat.measuring.machine import constant_us, is_overhead_known
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.visiting import References, VisitTask, visit
-from hybridlat.schema.measurement import MachineLoad, busiest, load_of, mean_load, was_busy
+from hybridlat.schema.measurement import (
+    MachineLoad,
+    Measurement,
+    busiest,
+    load_of,
+    mean_load,
+    was_busy,
+)
 from hybridlat.schema.workers import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import QUICK, FakeBackend
@@ -81,6 +89,8 @@ def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
 def test_what_a_busy_machine_recorded_of_itself_holds_until_it_is_quiet(tmp_path: Path) -> None:
     store, backend = Store(tmp_path / "store.db"), FakeBackend()
     overhead_us = partial(constant_us, store, backend, "entry cost")
+    # What a network holds that is alike has its overhead taken off.
+    store.add([Measurement(backend.target, sign(null_network(1)).hash, "cell", 0.2)])
     assert overhead_us(9.0, BUSY) == 9.0
     assert not is_overhead_known(store, backend)
     assert overhead_us(8.0, BUSY) == 9.0

@@ -158,11 +158,15 @@ def test_a_run_that_was_cut_off_says_what_a_run_in_one_piece_says(
             raise KeyboardInterrupt
 
     jobs, in_one_piece = [job(conv(8))], Store("sqlite://")
-    monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers))
+    monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers, answers))
     with pytest.raises(KeyboardInterrupt):
         measure(FakeBackend(), jobs, store, settings, cut_off)
     assert not store.latencies(FakeBackend().target, [jobs[0].signature.hash])
     after: list[Progress] = []
+    with monkeypatch.context() as other:  # a machine of the same name takes none of its visits
+        other.setattr("platform.node", lambda: "other")
+        with pytest.raises(KeyboardInterrupt):
+            measure(FakeBackend(), jobs, store, settings, cut_off)
     [resumed] = measure(FakeBackend(), jobs, store, settings, after.append)
     assert not after  # visits of the overhead's probes are kept too
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(answers))

@@ -254,6 +254,8 @@ def test_versions_are_in_the_order_of_their_numbers() -> None:
     versions = ["trtutils", "", "10-ultralytics", "8.6", "10.3", "8.6.1", "10"]
     ordered = ["trtutils", "", "8.6", "8.6.1", "10-ultralytics", "10", "10.3"]
     assert sorted(versions, key=version_key) == ordered
+    targets = [Target.parse(f"epyc-26-2/openvino/fp32{tail}") for tail in ("/4t", "", "/1t")]
+    assert [one.threads for one in sorted(targets)] == [None, 1, 4]
 
 
 parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)

@@ -293,7 +293,9 @@ def test_a_second_export_replaces_the_first_unknown_targets_fail(store: Store, p
 def test_an_export_does_not_replace_the_records_of_others(pack: Path, tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in pack.iterdir()}
     with Store(str(tmp_path / "other.db")) as other:
-        other.add_all(ImportedRecords(TEXTS, [measured(measured_at="2026-01-01T00:00:00Z")]))
+        own = [*PackLookup(pack).measurements()]
+        own[0] = replace(own[0], latency_us=10.05)  # of the same moment, as a table's without dates
+        other.add_all(ImportedRecords(TEXTS, own))
         with pytest.raises(StoreError, match=r"of others: import it first, or choose another"):
             other.export(pack.parent, TARGET)
         assert {file.name: file.read_bytes() for file in pack.iterdir()} == before

@@ -94,6 +94,14 @@ def test_targets_and_kinds_are_apart(store: Store) -> None:
     assert store.revision(TARGET)[:2] == (6, first.last) and store.count(OTHER, "layer") == 0
 
 
+def test_of_a_minute_the_networks_are_recent(store: Store) -> None:
+    of_second = "2026-01-02T03:04:{:02d}Z".format
+    store.add(measured(latency_us=float(s), measured_at=of_second(s)) for s in range(20, 40))
+    store.add([measured(HASHES[3], 40.0, kind="network", measured_at=of_second(5))])
+    kinds = [record.kind for record in store.recent(TARGET, each=3)]
+    assert sorted(kinds) == ["cell", "cell", "network"]
+
+
 def test_the_cache_keeps_the_first_text(url: str) -> None:
     with Store(url) as store:
         store.cache_put({"key": '"text"'})
@@ -109,6 +117,10 @@ def test_unsound_records_are_refused(store: Store) -> None:
             store.add([measured(), measured(latency_us=us)])
     with pytest.raises(StoreError, match="takes no measurement"):
         store.add([measured(), measured("xyz")])
+    for odd in ({"labels": {"batch": 8}}, {"environment": {"clock": 1.5}}, {"measured_at": None}):
+        change: dict[str, Any] = odd
+        with pytest.raises(StoreError, match=r"in which (labels|environment|measured_at)\S*: exp"):
+            store.add([measured(), replace(measured(), **change)])
     with pytest.raises(StoreError, match="takes no breakdown"):
         store.add_breakdowns([Breakdown(TARGET, "n", HASHES[0], ((HASHES[0], 0),))])
     with pytest.raises(StoreError, match="'xyz' is not a signature hash"):

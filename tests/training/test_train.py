@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import math
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,18 +72,44 @@ def test_few_networks_calibrate_by_models_that_have_not_seen_them(
     assert any("no network calibrates" in message for message in messages) == (not calibrating)
 
 
+def _judged(
+    champion: candidate.Champion, ours: Sequence[Prediction], theirs: Sequence[Prediction]
+) -> candidate.Verdict:
+    cells = [*ours, Prediction("c", 20.0, 20.0)]
+    held: Any = SimpleNamespace(
+        predictions={"unseen": ours, "unseen_cells": cells},
+        networks=[one.name for one in ours],
+        config=FitConfig(DEVICE, "fp32"),
+        evaluate=lambda *_: {"unseen": theirs},
+    )
+    return candidate.Candidate.compare(held, champion)
+
+
 def test_forms_of_what_a_champion_was_trained_on_are_no_contest() -> None:
     each = ("a@s8s8", 100.0), ("b", 97.0)
     answers = [Prediction(name, 100.0, us, (90.0, 110.0)) for name, us in each]
-    predictions = {"unseen": answers, "unseen_cells": [*answers, Prediction("c", 20.0, 20.0)]}
-    held: Any = SimpleNamespace(
-        predictions=predictions,
-        networks=("a@s8s8", "b"),
-        config=FitConfig(DEVICE, "fp32"),
-        evaluate=lambda *_: predictions,
-    )
     champion = candidate.Champion(Path(), Mock(), Composition(), frozenset({"a@u8s8"}))
-    assert "RMSPE 3.00 % on 1 held-out" in candidate.Candidate.compare(held, champion).reason
+    assert "RMSPE 3.00 % on 1 held-out" in _judged(champion, answers, answers).reason
+
+
+@pytest.mark.parametrize(
+    ("ours_us", "theirs_us", "accepted", "says"),
+    [
+        ((97.0, 80.0), (95.0, math.nan), True, "RMSPE 3.00 % on 1 held-out networks, before 5.00"),
+        ((97.0, math.nan), (95.0, 95.0), False, "on 2 held-out networks, of 1 of which it has no"),
+        ((97.0, 97.0), (math.nan, math.nan), True, "the first model, RMSPE 3.00 % on 2 held-out"),
+    ],
+)
+def test_a_champion_is_compared_by_what_it_has_a_latency_of(
+    ours_us: Sequence[float], theirs_us: Sequence[float], accepted: bool, says: str
+) -> None:
+    ours, theirs = (
+        [Prediction(name, 100.0, us, (75.0, 110.0)) for name, us in zip("ab", each, strict=True)]
+        for each in (ours_us, theirs_us)
+    )
+    champion = candidate.Champion(Path(), Mock(), Composition(), frozenset())
+    verdict = _judged(champion, ours, theirs)
+    assert verdict.accepted == accepted and says in verdict.reason
 
 
 def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) -> None:
