@@ -222,16 +222,17 @@ def answer_of(sessions: Sessions, item: Item, query: Query) -> Answer:
     try:
         opened = item.opened(query, sessions.recall)
         session = sessions.of(opened.file)
-        if not query.dedupe:
-            one = estimate(session, opened, started, query.describe)
-            return sessions.in_order(session, opened, one) if query.describe else one
-        partition = session.partition(opened)
-        key = (session.target, partition.whole, partition.batch, query.describe)
-        twin = sessions.twins.get(key)  # another thread may clear them
-        if twin is None:
-            twin = estimate(session, opened, started, query.describe, partition)
-            sessions.twins[key] = twin
-        return replace(twin, network=opened.file.name)
+        partition, key = None, ()
+        if query.dedupe:
+            partition = session.partition(opened)
+            key = (session.target, partition.whole, partition.batch, query.describe)
+        one = sessions.twins.get(key)  # another thread may clear them
+        if one is None:
+            one = estimate(session, opened, started, query.describe, partition)
+            one = sessions.in_order(session, opened, one) if query.describe else one
+            if query.dedupe:
+                sessions.twins[key] = one
+        return replace(one, network=opened.file.name)
     except HybridlatError as error:
         return error
 

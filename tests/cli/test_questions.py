@@ -325,7 +325,7 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     first, second = (cell.nodes[0] for cell in estimate.cells[:2])
     layers = [
         {"count": 200},
-        {"name": f"{first} + PWN({second}_x)", "averageMs": 0.25, "timeMs": 50.0},
+        {"name": f"{first} + PWN(broadcast_{second})", "averageMs": 0.25, "timeMs": 50.0},
         {"name": f"Reformatting CopyNode for Input Tensor 0 to {first}", "averageMs": 0.125},
         {"name": "{ForeignNode[unknown]}", "averageMs": 0.25},
         {"name": "{ForeignNode[unknown]}", "averageMs": 0.25},  # of one name, as TensorRT 7 has
