@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
+from hybridlat.estimate.compose.composition import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.models import models_with_targets
