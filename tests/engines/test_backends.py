@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session, build_all
-from hybridlat.engines.host import IDENTITY_VARIABLE
 from hybridlat.errors import BackendUnavailable, MeasurementError, MissingExtra, TargetError
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -153,22 +151,6 @@ def test_every_lowering_accounts_for_every_node_once(engine: str) -> None:
         assert lowered.by
         assert [sign(c.network) for c in cut(lowered)] == [sign(c.network) for c in cut(again)]
     assert registry.lowering_identity(target) == registry.lowering_identity(target)
-
-
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
-def test_what_a_cpu_decides_is_in_the_identity_of_a_lowering(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store serves machines of several CPUs, which fuse otherwise without AVX-512."""
-    target, identities = Target.parse(f"here/{engine}/fp32/1t"), set[str]()
-    pytest.importorskip(engine)
-    for flags in ("avx", "avx avx2", "avx avx2 avx512f"):
-        folder = tmp_path / flags
-        folder.mkdir()
-        (folder / "cpuinfo").write_text(f"flags : {flags}")
-        monkeypatch.setenv(IDENTITY_VARIABLE, str(folder))
-        identities.add(registry.lowering_identity(target))
-    assert len(identities) == 3
 
 
 def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
