@@ -199,15 +199,10 @@ def _batch(network: Network) -> int:
 
 
 class Partitioner:
-    """Splits files into cells for one target; ``lower`` asks its engine, or the rules of it."""
+    """Splits files into cells for one target, by its engine or the rules of that."""
 
-    def __init__(
-        self,
-        target: Target,
-        store: Store,
-        lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
-    ) -> None:
-        self._target, self._store, self._lower = timed_as(target), store, lower
+    def __init__(self, target: Target, store: Store) -> None:
+        self._target, self._store = timed_as(target), store
         self._remembered: dict[str, Partition] = {}
         self._unkept: dict[str, Partition] = {}
 
@@ -247,7 +242,7 @@ class Partitioner:
 
     def _lowered(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
         network = file.network(batch, shapes)
-        lowered = self._lower(network, self._target)
+        lowered = registry.lower(network, self._target, quickly=True)
         partition = partition_network(network, lowered, file.facts.node_names)
         partition = replace(
             partition,

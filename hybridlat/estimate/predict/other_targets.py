@@ -75,12 +75,8 @@ class OtherTarget(source.CellSource):
         return self.here.at_this_state(("ratios", self.there.target), compare)
 
     @property
-    def _compared(self) -> str:
-        return self._ratios[1]
-
-    @property
     def origin(self) -> Origin:
-        there, compared = self.there.target, self._compared
+        there, (_, compared) = self.there.target, self._ratios
         if self.differs == "version":
             few = "Few" if compared else "No"
             what = "of this machine" if there == self.here.target else "for this version"
@@ -158,7 +154,7 @@ class OtherTarget(source.CellSource):
         how = "measured as" if there.source == "measured" else "predicted as"
         doubt = "" if there.trusted else f", {there.reason}"
         doubt = ", and no kernel of its kind was compared yet" if unchecked else doubt
-        reason = f"{how} {self.there.target}: {kind}{self._compared}{doubt}"
+        reason = f"{how} {self.there.target}: {kind}{self._ratios[1]}{doubt}"
         return CellLatency(us, spread, reason, there.trusted and not unchecked)
 
 
