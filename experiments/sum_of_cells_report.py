@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
+from hybridlat.estimate.compose.composition import SummedNetwork, machine_composition
 from hybridlat.evaluation.metrics import Prediction, score
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels

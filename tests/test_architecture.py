@@ -35,7 +35,7 @@ OFFENCES = {
     "Boards have the standard library alone": ("board/visits.py", "hybridlat.errors"),
     "Values are pure: no engine, file format, database or clock": ("graph/cells.py", "time"),
     "The steps of an estimate: each may use those below it":
-        ("estimate/lookup/whole_networks.py", "hybridlat.estimate.compose.machine"),
+        ("estimate/lookup/whole_networks.py", "hybridlat.estimate.compose.composition"),
     "Posterior, gate and composition are arithmetic on what they are given":
         ("estimate/gate.py", "os"),
     "Reports show what they are given": ("report/units.py", "hybridlat.store.database"),

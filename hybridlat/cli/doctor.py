@@ -14,8 +14,7 @@ from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
 from hybridlat.engines.host import LoadMeter, cpu, cpu_environment
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
-from hybridlat.estimate.compose.machine import LARGE_SHARE
-from hybridlat.estimate.compose.target_composition import pace_drift
+from hybridlat.estimate.compose.target_composition import LARGE_SHARE, pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.report.table import Cell, Column, Table, titled

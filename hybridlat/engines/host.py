@@ -81,6 +81,12 @@ def _cache_bytes(folder: Path) -> tuple[int, ...]:
     return tuple(sizes[level] for level in sorted(sizes))
 
 
+def instructions() -> str:
+    """What of this CPU decides how engines lay out and fuse what they run."""
+    widest = next((flag for flag in ("avx512f", "avx2") if cpu().has(flag)), "")
+    return f"{platform.machine()}-{widest}".removesuffix("-")
+
+
 def usable_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

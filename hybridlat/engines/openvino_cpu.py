@@ -19,7 +19,7 @@ import numpy as np
 from hybridlat import onnx_io
 from hybridlat.engines.base import Method, Session
 from hybridlat.engines.fusion.groups import Claimed, Groups, lowered_of, numbered
-from hybridlat.engines.host import CpuBackend, CpuSession, one_line
+from hybridlat.engines.host import CpuBackend, CpuSession, cpu, instructions, one_line
 from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import VIEWS
@@ -66,8 +66,10 @@ def compile_network(network: Network, seed: int, threads: int) -> Any:
 
 
 def identity(target: Target) -> str:
-    """The installed engine and its threads."""
-    return f"openvino-{version()}/{target.threads or 1}t"
+    """The installed engine, its threads, and what of this CPU decides what it fuses."""
+    # A depthwise convolution joins another that the last cache cannot hold, but with AVX-512.
+    here = f"{instructions()}/{cpu().cache_bytes[-1]}"
+    return f"openvino-{version()}/{target.threads or 1}t/{here}"
 
 
 def lower(network: Network, target: Target) -> Lowered:

@@ -130,21 +130,15 @@ def refuses(target: Target) -> bool:
     return entry(target.engine).backend is not None and not can_measure(target)
 
 
-def lower(network: Network, target: Target) -> Lowered:
+def lower(network: Network, target: Target, *, quickly: bool = False) -> Lowered:
     """The kernels that the target's engine runs for the network of a file.
 
-    Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError as the
-    engine's own lowering does.
+    ``quickly``: by rules where they are known to hold for the engine. Raises TargetError for an
+    engine without fusion rules, MissingExtra and MeasurementError as the engine's own does.
     """
-    lowered: Lowered = _lowering(target).lower(network, target)
-    return replace(lowered, warnings=(*lowered.warnings, *about(network)))
-
-
-def lower_quickly(network: Network, target: Target) -> Lowered:
-    """The answer of :func:`lower`, by rules where they are known to hold for the engine."""
     module = _lowering(target)
-    quick = getattr(module, "lower_quickly", module.lower)
-    lowered: Lowered = (module.lower if network.left_out else quick)(network, target)
+    way = "lower_quickly" if quickly and not network.left_out else "lower"
+    lowered: Lowered = getattr(module, way, module.lower)(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 

@@ -12,8 +12,12 @@ from functools import cached_property
 
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
-from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
+from hybridlat.estimate.compose.composition import (
+    CALIBRATED_AT,
+    MOST_EXCESS_SHARE,
+    Composition,
+    NetworkInterval,
+)
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, WholeLatency

@@ -12,8 +12,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
-from hybridlat.estimate.compose.machine import SummedNetwork, machine_composition
+from hybridlat.estimate.compose.composition import (
+    CALIBRATED_AT,
+    Composition,
+    SummedNetwork,
+    machine_composition,
+)
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.gate import Projection, by_worth
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of

@@ -78,9 +78,8 @@ def footprint(lowered: Lowered, target: Target, of_file: Network) -> tuple[int, 
     callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
     weights = sum([weight(constant.type) for constant in network.constants.values()])
     # An engine's answer does not tell which of its weights the file holds once for several readers.
-    copies = [one for one in of_file.constants.values() if one.copy_of]
-    once = {one.copy_of: one.type for one in copies if one.copy_of not in of_file.constants}
-    weights -= sum(weight(one.type) for one in copies) - sum(map(weight, once.values()))
+    copies = [of_file.constants[n].type for n, first in of_file.held_as.items() if n != first]
+    weights -= sum(map(weight, copies))
     return weights, callers + (_arena(blocks) if plans else _most_alive(blocks))
 
 

@@ -13,7 +13,7 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request, composition_for, prior_belief
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
+from hybridlat.estimate.compose.composition import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import CellSum
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency

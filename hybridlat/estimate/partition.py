@@ -29,7 +29,7 @@ from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-PARTITION_FORMAT = 8
+PARTITION_FORMAT = 9
 MAX_REMEMBERED = 2048  # partitions, in memory
 KEPT_TOGETHER = 32
 """Candidates of a search that one transaction keeps: each alone would cost a server's commit."""
@@ -185,28 +185,24 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
 
 
 def _batch(network: Network) -> int:
-    """The first size of the first input; where that is one image, of what is convolved first."""
+    """The first size of the first input; where that has no batch, of what is convolved first."""
     shape, *others = [network.types[name].shape for name in network.inputs] or [()]
     tables = [one for one in others if len(one) == 2 == len(shape)]
     if any(one[0] != 1 and shape[0] not in one for one in tables):
         return 1  # rows of several tables, as a graph's nodes and edges
-    if len(shape) == 3:
-        read = [node.inputs[0] for node in network.nodes if node.op == "Conv"]
-        shapes = (network.types[name].shape for name in read if name in network.types)
-        shape = next((maps for maps in shapes if len(maps) == 4), shape)
+    read = [node.inputs[0] for node in network.nodes if node.op == "Conv"]
+    shapes = [network.types[name].shape for name in read if name in network.types]
+    shape = next((maps for maps in shapes if len(maps) > len(shape)), shape)
+    if len(shape) == 1 and all(shape[0] not in network.type_of(o).shape for o in network.outputs):
+        return 1  # one vector, as a sound
     return shape[0] if shape else 1
 
 
 class Partitioner:
-    """Splits files into cells for one target; ``lower`` asks its engine, or the rules of it."""
+    """Splits files into cells for one target, by its engine or the rules of that."""
 
-    def __init__(
-        self,
-        target: Target,
-        store: Store,
-        lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
-    ) -> None:
-        self._target, self._store, self._lower = timed_as(target), store, lower
+    def __init__(self, target: Target, store: Store) -> None:
+        self._target, self._store = timed_as(target), store
         self._remembered: dict[str, Partition] = {}
         self._unkept: dict[str, Partition] = {}
 
@@ -246,7 +242,7 @@ class Partitioner:
 
     def _lowered(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
         network = file.network(batch, shapes)
-        lowered = self._lower(network, self._target)
+        lowered = registry.lower(network, self._target, quickly=True)
         partition = partition_network(network, lowered, file.facts.node_names)
         partition = replace(
             partition,

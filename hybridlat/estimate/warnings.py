@@ -10,7 +10,7 @@ from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import cpu
 from hybridlat.estimate.belief import MOST_RATIO, SWITCHED_OFF, Belief, Request
 from hybridlat.estimate.compose import target_composition
-from hybridlat.estimate.compose.machine import LARGE_SHARE
+from hybridlat.estimate.compose.target_composition import LARGE_SHARE
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.source import Origin

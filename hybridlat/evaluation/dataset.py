@@ -11,7 +11,7 @@ from functools import lru_cache
 from msgspec import structs
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of
+from hybridlat.estimate.compose.target_composition import PaceDrift, pace_drift_of
 from hybridlat.estimate.lookup.models import model_folders, read_card
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.lookup.whole_networks import telling

@@ -152,8 +152,18 @@ class Network:
         return type_ if type_ is not None else self.constants[tensor].type
 
     @cached_property
+    def held_as(self) -> Mapping[str, str]:
+        """Of each constant the first that repeats the same one of the file: it is held once."""
+        first: dict[object, str] = {}
+        return {
+            name: first.setdefault((c.copy_of or name, c.type, c.values), name)
+            for name, c in self.constants.items()
+        }
+
+    @cached_property
     def weight_bytes(self) -> int:
-        return sum(c.type.bytes for c in self.constants.values() if c.values is None)
+        held = map(self.constants.__getitem__, {*self.held_as.values()})
+        return sum(c.type.bytes for c in held if c.values is None)
 
     @property
     def copied_bytes(self) -> int:

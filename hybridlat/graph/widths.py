@@ -72,8 +72,9 @@ def scaled(network: Network, factor: float) -> Network:
             put(node.inputs[1], [types[result].shape[axis] for result in node.outputs])
         for place in (1, 2) if node.op == "Slice" else ():
             put(node.inputs[place], channels.moved(node, place, weights))
-        if _is_depthwise(node, channels.of(node.inputs[0])):
-            node = node.with_attributes(group=sizes[node.inputs[0]][1])
+        for name in node.inputs[:1]:
+            if _is_depthwise(node, channels.of(name)):
+                node = node.with_attributes(group=sizes[name][1])
         nodes.append(node)
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 
@@ -175,6 +176,8 @@ class _Channels:
         op = "" if node.domain or node.attribute("block_size") else node.op
         family, named = FAMILY_OF.get(op, ""), [name for name in node.inputs if name]
         inputs, shapes = list(map(self.of, named)), [self.shape(n) for n in node.outputs if n]
+        if not inputs:
+            return list(map(_fixed, shapes))
         x, shape = inputs[0], shapes[0]
         axis = int(str(node.attribute("axis", int(op in _BY_CHANNEL)))) % max(1, len(x))
         if op in ("Conv", "ConvTranspose"):
@@ -188,7 +191,10 @@ class _Channels:
         if family == "pointwise" or op in _SAME_SIZE:
             return [self.broadcast(inputs, shape), *map(_fixed, shapes[1:])]
         if family == "pool" or op in _WINDOWS:
-            return [self.sides(node, [*_fixed(shape[: len(shape) - len(x)]), *x], shape)]
+            # A pool may tell the places of its maxima besides.
+            return [self.sides(node, [*_fixed(shape[: len(shape) - len(x)]), *x], shape)] * len(
+                shapes
+            )
         if op.startswith("Reduce"):
             axes, kept = self.numbers(node, "axes", 1) or range(len(x)), len(shape) == len(x)
             sides = [_fixed((1,) * kept) if i in axes else [ids] for i, ids in enumerate(x)]

@@ -127,15 +127,12 @@ def _parts(read: Operands, wires: object) -> tuple[list[Part], list[float]]:
 
 
 def _convolution(
-    op: str, weight: Shape, read: Tensor, made: Tensor, c_in: int, c_out: int, a: KernelAttributes
+    op: str, weight: Shape, read: Tensor, made: Tensor, c_out: int, a: KernelAttributes
 ) -> Product:
     """The product of one group: output positions x its output channels x (channels · taps)."""
     groups = max(a.group, 1)
     m, n = made[1] // max(c_out, 1), max(c_out // groups, 1)
     taps, transposed = math.prod(weight[2:]), "ConvTranspose" in op
-    if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
-        taps = math.prod(_taps(a.window))
-        weight = (c_in, max(c_out // groups, 1)) if transposed else (c_out, c_in // groups)
     if transposed:  # each input reaches every tap, each output only some
         return Product(m, n, weight[0] // groups * taps, 2.0 * read[1] * weight[1] * taps)
     k = max(weight[1], 1) * taps
@@ -203,7 +200,7 @@ def kernel_row(
         weight = operands[1][0]
         taps = _taps(a.window or weight[2:])
         groups = max(a.group, 1)
-        product = _convolution(op, weight, first, main, c_in, c_out, a)
+        product = _convolution(op, weight, first, main, c_out, a)
         # Convolutions that run as one: all their channels.
         wider = sum(_image(part.made[0][0], last)[1] for part in beside)
         more = product.flop * wider / max(c_out, 1)
@@ -240,7 +237,7 @@ def kernel_row(
         c_in, c_out = product.k, product.n
     elif kind == KINDS["pool"]:
         taps = taps if a.window else (h_in, w_in)
-        k = taps[0] * taps[1]
+        k = math.prod(a.window or taps)
         product = Product(main[1], 1, k, float(main[1] * k))
     elif kind == KINDS["reduce"]:
         product = product._replace(flop=main[1] * (max(first[1] / max(main[1], 1), 1.0) * 4))

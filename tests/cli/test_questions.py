@@ -65,6 +65,11 @@ def test_a_sweep_finds_the_knee_of_the_throughput_and_calls_no_bend_a_step() -> 
         us = {float(x): 90.0 + 9 * x**power + more_us * (x > 6) for x in range(2, 9)}
         steps = Sweep(over, {x: replace(curve.estimates[1], latency_us=us[x]) for x in us}).steps
         assert [i for i, kind in enumerate(steps) if kind == "step"] == [5] * bool(more_us)
+    whole = curve.estimates[1]
+    lacking: Any = {"latency_us": None, "interval_us": None}, {"interval_us": (1.0, math.inf)}
+    for unknown in lacking:  # what has no upper end saves nothing
+        least = replace(whole, **{"latency_us": 1.0, **unknown})
+        assert Sweep("size", {1: least, 2: whole}).cheaper(2) is None
 
 
 def test_sizes_that_a_file_cannot_have_are_left_out_with_the_reason() -> None:
@@ -320,7 +325,7 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     first, second = (cell.nodes[0] for cell in estimate.cells[:2])
     layers = [
         {"count": 200},
-        {"name": f"{first} + PWN({second}_x)", "averageMs": 0.25, "timeMs": 50.0},
+        {"name": f"{first} + PWN(broadcast_{second})", "averageMs": 0.25, "timeMs": 50.0},
         {"name": f"Reformatting CopyNode for Input Tensor 0 to {first}", "averageMs": 0.125},
         {"name": "{ForeignNode[unknown]}", "averageMs": 0.25},
         {"name": "{ForeignNode[unknown]}", "averageMs": 0.25},  # of one name, as TensorRT 7 has

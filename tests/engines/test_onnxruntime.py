@@ -20,7 +20,7 @@ from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
-from tests.networks import NETS, Builder, residual_block
+from tests.networks import NETS, Builder, normal_form, residual_block
 
 NAMES = ("squeezenet", "mobilenetv3_small_100", "shufflenet", "resnet18", "inception_v1", "unet")
 
@@ -76,6 +76,11 @@ def test_the_context_says_how_large_the_network_is() -> None:
 
     small, medium, large = (network(c).network("v0") for c in (64, 512, 1024))
     assert [context_of(n) for n in (small, medium, large)] == ["small", "medium", ""]
+    heads, shape = Builder("heads"), (1, 256, 4, 4)
+    x, weight = heads.input(shape), heads.weight((256, 256, 1, 1))
+    for _ in range(20):  # it is in the file once
+        x = heads.op("Conv", [x, weight], shape, 11)
+    assert context_of(normal_form(heads.network())) == "small"
     cells = [cut(lower(n))[0].network for n in (small, large)]
     assert [c.context for c in cells] == ["small", ""]
     assert read(sign(cells[0]).text).context == "small"

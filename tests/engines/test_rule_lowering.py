@@ -120,6 +120,16 @@ def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() ->
     assert_right(network)
 
 
+ALIKE = [f"{CONV}(x, w, v)", "BatchNormalization(x, v, v, v, v)", "Mul(x, single)", "Mul(x, gamma)"]
+
+
+@pytest.mark.parametrize("op", ALIKE)
+def test_what_does_the_same_with_the_same_weights_is_one_kernel(op: str) -> None:
+    made = network(f"a = {op} b = Sigmoid(a) c = {op} d = Tanh(c) y = Concat<axis=1>(b, d)")
+    assert [k for k in ask(made).origins if 0 in k] == [k for k in ask(made).origins if 2 in k]
+    assert_right(made, may_be_uncovered="Mul" in op)
+
+
 def test_the_first_network_is_checked_and_then_fewer_and_fewer() -> None:
     network = nas(1)[0].network()
     checked_at: list[int] = []

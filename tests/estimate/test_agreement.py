@@ -13,10 +13,9 @@ from hybridlat import Predictor, predict
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
 from hybridlat.estimate.belief import disagreement
-from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import PaceDrift, SummedNetwork, undisturbed
+from hybridlat.estimate.compose.composition import Composition, SummedNetwork, undisturbed
 from hybridlat.estimate.compose.posterior import CellPrior
-from hybridlat.estimate.compose.target_composition import composition_of, pace_drift
+from hybridlat.estimate.compose.target_composition import PaceDrift, composition_of, pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign

@@ -11,10 +11,16 @@ import pytest
 
 from hybridlat.estimate import calibration
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
-from hybridlat.estimate.compose import machine
-from hybridlat.estimate.compose.composition import Composition, student_quantile
-from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
+from hybridlat.estimate.compose.composition import (
+    BORROWING_SHARE,
+    Composition,
+    SummedNetwork,
+    machine_composition,
+    student_quantile,
+    undisturbed,
+)
 from hybridlat.estimate.compose.posterior import DEGREES, CellPrior
+from hybridlat.estimate.compose.target_composition import MOST_NOISE_SHARE
 from hybridlat.measuring.statistics import flicker_share, record_of
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.measurement import Measurement, Visit
@@ -190,7 +196,7 @@ TARGET = Target("made", "made-1.0", "fp32", 1)
 REFERENCE_US = 50.0
 FLICKER, OWN_NOISE = 0.02, 0.0115  # of a reference, and of what is visited beside it
 LENT = Composition(residual_share=0.02)
-CONSTANT = machine.BORROWING_SHARE / math.sqrt(2)
+CONSTANT = BORROWING_SHARE / math.sqrt(2)
 SCATTER = math.hypot(LENT.residual_share, CONSTANT)
 SAMPLES = np.exp(np.linspace(-0.002, 0.008, 9))  # a fifth of them is below 1
 Rng = np.random.Generator
@@ -227,9 +233,9 @@ def machine_of(rng: Rng, constant: float, networks: int, visits: int) -> Composi
     for _ in range(networks):
         network = network_of(rng, constant, visits)
         whole = measured(rng, network.latency_us, 4)
-        if whole.latency_us is not None and whole.spread_share <= machine.MOST_NOISE_SHARE:
-            known.append(machine.SummedNetwork(whole.latency_us, network.sum_of_measured_us))
-    return machine.machine_composition(machine.undisturbed(known, 0.0), 0.0, LENT)
+        if whole.latency_us is not None and whole.spread_share <= MOST_NOISE_SHARE:
+            known.append(SummedNetwork(whole.latency_us, network.sum_of_measured_us))
+    return machine_composition(undisturbed(known, 0.0), 0.0, LENT)
 
 
 @pytest.mark.parametrize("visits", [2, 3, 5, 10, 20])

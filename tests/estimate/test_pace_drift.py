@@ -9,9 +9,13 @@ from msgspec.structs import replace
 
 from hybridlat import predict
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, pace_drift_of
 from hybridlat.estimate.compose.posterior import CellPrior
-from hybridlat.estimate.compose.target_composition import pace_drift
+from hybridlat.estimate.compose.target_composition import (
+    LARGE_SHARE,
+    PaceDrift,
+    pace_drift,
+    pace_drift_of,
+)
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.graph.signature import sign
 from hybridlat.model.conformal import normal_quantile

@@ -94,23 +94,27 @@ def test_what_differs_has_another_key(what: str, target: str) -> None:
         assert first != second
 
 
-def test_gpus_of_the_same_rules_share_what_is_lowered() -> None:
+def test_gpus_of_the_same_rules_share_what_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[str] = []
+    lower = registry.lower
 
-    def counted(network: Network, target: Target) -> Lowered:
+    def counted(network: Network, target: Target, **how: bool) -> Lowered:
         lowered.append(str(target))
-        return registry.lower(network, target)
+        return lower(network, target, **how)
 
+    monkeypatch.setattr(registry, "lower", counted)
     with Store("sqlite://") as store:
         for name in ("l4/tensorrt-10.3/fp16", "t4/tensorrt-10.3/fp16", "t4/tensorrt-10.3/fp32"):
-            one = Partitioner(Target.parse(name), store, counted)
+            one = Partitioner(Target.parse(name), store)
             one.partition(load(NETS / "squeezenet.onnx"))
             one.keep()
     assert lowered == ["l4/tensorrt-10.3/fp16", "t4/tensorrt-10.3/fp32"]
 
 
 @pytest.mark.parametrize("target", [TENSORRT, "epyc-26-2/onnxruntime-1.31/fp32/1t"])
-def test_a_later_process_lowers_no_candidate_of_a_search_again(target: str, path: Path) -> None:
+def test_a_later_process_lowers_no_candidate_of_a_search_again(
+    target: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Candidates are models in memory, and lowered by rules; their cells too stay in the cache."""
     made = [nasbench201.build(arch, cells_per_stage=1) for arch in nasbench201.sample(3, 5)]
     with Predictor(target, store=str(path), measure="never") as predictor:
@@ -118,13 +122,12 @@ def test_a_later_process_lowers_no_candidate_of_a_search_again(target: str, path
     with Store(path) as store, Store("sqlite://") as empty:
         assert store.signature_texts(before[0].to_measure) == {}
 
-        def lower(*_: object) -> Lowered:
-            raise AssertionError
-
-        later = Partitioner(Target.parse(target), store, lower)
-        fresh = Partitioner(Target.parse(target), empty)
+        later, fresh = (Partitioner(Target.parse(target), kept) for kept in (store, empty))
         for file in map(load, made):
-            partition, anew = later.partition(file), fresh.partition(file)
+            anew = fresh.partition(file)
+            with monkeypatch.context() as patched:
+                patched.setattr(registry, "lower", None)
+                partition = later.partition(file)
             assert partition.whole == anew.whole
             assert replace(partition, hash="") == replace(anew, hash="")
     with Predictor(target, store=str(path), measure="never") as predictor:
@@ -168,9 +171,12 @@ def test_the_code_is_in_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     registry.code_hash.cache_clear()
 
 
-def test_what_decides_the_blocks_of_this_cpu_is_in_the_key_of_its_engine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_what_of_this_cpu_decides_its_kernels_is_in_the_key_of_its_engine(
+    engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """OpenVINO joins a depthwise convolution to another without AVX-512 alone."""
+    pytest.importorskip(engine)
     identities = set()
     for machine, flags in (("x86_64", "avx2"), ("x86_64", "avx2 avx512f"), ("aarch64", "fp")):
         folder = tmp_path / f"{machine} {flags}"
@@ -178,7 +184,7 @@ def test_what_decides_the_blocks_of_this_cpu_is_in_the_key_of_its_engine(
         (folder / "cpuinfo").write_text(f"flags : {flags}\n")
         monkeypatch.setenv("HYBRIDLAT_IDENTITY", str(folder))
         monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
-        identities.add(registry.lowering_identity(Target.parse("a/onnxruntime-1.31/fp32/1t")))
+        identities.add(registry.lowering_identity(Target.parse(f"a/{engine}/fp32/1t")))
     assert len(identities) == 3
 
 
@@ -195,17 +201,18 @@ def test_what_rules_cut_is_cut_anew_once_engines_differ(monkeypatch: pytest.Monk
 
     rules = lowering.RuleLowering(ask, is_trusted=True, interval=1)
 
-    def counted(network: Network, _: Target) -> Lowered:
+    def counted(network: Network, _: Target, **how: bool) -> Lowered:
         cut.append(network.name)
         return rules.lower(network)
 
+    monkeypatch.setattr(registry, "lower", counted)
     with Store("sqlite://") as store:
-        one = Partitioner(target, store, counted)
+        one = Partitioner(target, store)
         for file in (files[0], files[1], files[1], files[0]):
             one.partition(file)
         assert not rules.is_trusted and len(cut) == 4
         one.keep()
-        other = Partitioner(target, store, counted)
+        other = Partitioner(target, store)
         for file in files:
             other.partition(file)
     assert len(cut) == 4

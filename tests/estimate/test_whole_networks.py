@@ -12,8 +12,8 @@ from hybridlat import Predictor, predict
 from hybridlat.cli import main as cli
 from hybridlat.errors import StoreError
 from hybridlat.estimate import partition
-from hybridlat.estimate.compose import machine, target_composition
-from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose import target_composition
+from hybridlat.estimate.compose.composition import Composition, machine_composition
 from hybridlat.estimate.compose.target_composition import composition_of, is_calibrating
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -119,7 +119,7 @@ def test_doubtful_records_do_not_count_nor_those_of_another_version() -> None:
 def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     fake: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "CALIBRATING", 2)
+    monkeypatch.setattr(target_composition, "CALIBRATING", 2)
     first = fake.predict(to_onnx(network_of(8), seed=1))
     assert first.network_measured_now and first.source == "measured"
     assert first.measured_now == len(first.cells)
@@ -134,7 +134,7 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     monkeypatch.setattr(Store, "measurements", lambda *_: iter([noisy]))
     assert target_composition.summed_networks(TargetData(TARGET, fake.store)) == []
     monkeypatch.undo()
-    monkeypatch.setattr(machine, "CALIBRATING", 2)
+    monkeypatch.setattr(target_composition, "CALIBRATING", 2)
     fake.predict(to_onnx(network_of(12), seed=1))
     assert not is_calibrating(TargetData(TARGET, fake.store))
     assert composition_of(TargetData(TARGET, fake.store)).networks == 2
@@ -153,7 +153,7 @@ def test_what_a_user_gives_leaves_no_trace_in_the_store(fake: Predictor) -> None
     assert composition_of(told) == composition_of(plain)
     [network] = target_composition.summed_networks(plain)
     assert composition_of(plain).scale == pytest.approx(
-        machine.machine_composition([network], plain.dispatch_overhead_us).scale
+        machine_composition([network], plain.dispatch_overhead_us).scale
     )
     told.user_networks = {}  # nor does it stay in what is remembered of a state
     assert target_composition.summed_networks(told) == [network]

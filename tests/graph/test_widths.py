@@ -98,6 +98,19 @@ def test_channels_are_followed_through_groups_that_are_normalised(groups: int) -
     assert read_network(to_onnx(half, seed=None)).types[half.outputs[0]].shape == (1, 10, 24, 24)
 
 
+def test_what_reads_nothing_and_what_tells_places_beside_hold_no_channels_back() -> None:
+    b = NetworkBuilder()
+    x = b.conv(b.input((1, 3, 8, 8)), 16)
+    window = {"kernel_shape": (2, 2), "strides": (2, 2)}
+    x, places = b.op_of_many("MaxPool", [x], [(1, 16, 4, 4)] * 2, 12, window)
+    x = b.conv(x, 10)
+    x = b.op(
+        "Add", [x, b.op("RandomNormal", [], b.shape(x), 1, {"shape": b.shape(x)})], b.shape(x), 14
+    )
+    made = scaled(b.network(x), 0.5)
+    assert channels(made) == [8, 10] and made.types[places].shape == (1, 8, 4, 4)
+
+
 @pytest.mark.parametrize(
     ("op", "why"),
     [

@@ -144,6 +144,13 @@ def test_keys_of_the_past_packed_weights_and_butterflies_count() -> None:
     assert each == [2 * 200, 8 * 200, 32 * 200]
 
 
+@pytest.mark.parametrize("window", [(3,), (3, 2), (3, 2, 4)])
+def test_a_pool_reads_all_of_its_window(window: tuple[int, ...]) -> None:
+    made = (2, 8, *[5] * len(window))
+    flop = _flop("MaxPool", [(2, 8, *[9] * len(window))], made, kernel_shape=window)
+    assert flop == math.prod(made) * math.prod(window)
+
+
 def test_experts_and_blocks_of_attention_count_where_they_run() -> None:
     rows, routes = (128, 512), (128, 8)
     plain = [rows, routes, (8, 2048, 512), (), (8, 512, 2048)]

@@ -148,6 +148,9 @@ FREE = """g (float[N,3,8,8] x, float[R,4] r) => (float[N,3,8,8] y, float[R,4] s)
 X, ROIS = "float[1,8,50,50] x", "float[100,4] rois"
 TURNED = ROI.replace(f"{X}, {ROIS}", f"{ROIS}, {X}")
 OTHER = PAIR.replace("1,3,8,8] x", "4,3,4,4] x").replace("1,3,8,8] z", "4,3,H,4] z")
+SOUND = """g (float{} x) => (float y) <float[4,1,3] w = {{}}, int64[3] one = {{1,1,800}}>
+  {{ r = Reshape(x, one)  y = Conv(r, w) }}"""
+VECTOR = "g ({}) => (float y) <float[800,4] w = {{}}> {{ y = MatMul(x, w) }}"
 BOUND = [
     # The batch is that of the data.
     (ROI, 4, {}, [(4, 8, 50, 50), (100, 4), (100,)]),
@@ -178,8 +181,13 @@ def test_the_sizes_of_inputs(
 
 @pytest.mark.parametrize(
     ("text", "batch", "expected"),
-    [(TURNED, None, 1), (TURNED, 4, 4), (ROI, 4, 4), (FED, 4, 4), (PAIR, None, 1)],
-)
+    [
+        (TURNED, None, 1), (TURNED, 4, 4), (ROI, 4, 4), (FED, 4, 4), (PAIR, None, 1),
+        (SOUND.format("[800]"), None, 1), (SOUND.format("[20,40]"), None, 1),
+        (VECTOR.format("float[800] x"), None, 1), (VECTOR.format("float[2,800] x"), None, 2),
+        ("g (int64[6] x) => (float y) <float[9,4] t = {}> { y = Gather(t, x) }", None, 6),
+    ],
+)  # fmt: skip
 def test_an_answer_has_the_batch_of_the_data(text: str, batch: int | None, expected: int) -> None:
     estimate = predict(model(text), "l4/tensorrt/fp16", batch=batch)
     assert estimate.batch == expected

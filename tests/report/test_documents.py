@@ -184,6 +184,9 @@ def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
         return made
 
     assert not ratio(one, other).is_sure
+    even = 1.1 ** (0.6745 / 1.6449)  # the same errors at a confidence of a half
+    halved = replace(other, interval_us=(112 / even, 112 * even), confidence=0.5)
+    assert ratio(one, halved).interval == pytest.approx(ratio(one, other).interval, rel=1e-3)
     # Nearly all of the width is the machine's own pace, the same for both.
     paced = [replace(each, pace_share=0.095) for each in (one, other)]
     assert ratio(paced[0], paced[1]).is_sure

@@ -17,7 +17,7 @@ from hybridlat.report.compare import Comparison, differences_table
 from hybridlat.report.units import why_untrusted
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import EstimateWarning, LatencySource
-from tests.report.estimates import described, long_tail, residual, untrusted
+from tests.report.estimates import cell, described, long_tail, of, residual, untrusted
 
 
 def printed(estimate: Estimate, width: int = 100, **options: Any) -> str:
@@ -109,6 +109,11 @@ def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None
     assert "×30" in row and "layer1.0–29" in row and "1.500" in row
     assert len(rows(many, every_cell=True)) == 2
     assert len(rows(replace(many, cells=(*cells[:-1], replace(cells[-1], latency_us=3000.0))))) == 2
+
+
+def test_the_first_of_thousands_of_cells_are_shown_however_little_each_takes() -> None:
+    cells = tuple(cell(i, (f"Op{i}",), 2.0, share=1 / 4000) for i in range(4000))
+    assert "3985 more rows with 99.6 % of the time" in " ".join(str(of(cells)).split())
 
 
 @given(st.integers(30, 200), st.sampled_from([*SHOWN.values(), long_tail(40)]))

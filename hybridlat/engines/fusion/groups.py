@@ -31,9 +31,8 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
 
 def numbered(network: Network) -> Network:
     """The network under names by which layers are traced back: ``n12``, tensors ``n12.0``."""
-    held = network.constants
-    names = {name: f"p_{name}" for name in (*network.inputs, *held)}
-    names |= {n: f"p_{c.copy_of}" for n, c in held.items() if held.get(c.copy_of) == c}
+    names = {name: f"p_{name}" for name in network.inputs}
+    names |= {name: f"p_{first}" for name, first in network.held_as.items()}
     for i, node in enumerate(network.nodes):
         names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
     return network.renamed(names)
@@ -76,11 +75,12 @@ def equal_results(
     """
     same: dict[str, str] = {}
     alike: dict[object, str] = {}
-    numbers = {n: (c.type, c.values) for n, c in network.constants.items() if c.values is not None}
+    known = network.constants
+    held = {n: (c.type, c.values or network.held_as[n]) for n, c in known.items()}
     for node in nodes:
         if not any(node.outputs[1:]):
             out = node.outputs[0]
-            read = [numbers.get(name) or same.get(name, name) for name in node.inputs]
+            read = [held.get(name) or same.get(name, name) for name in node.inputs]
             earlier = alike.setdefault((node.kind, *read), out)
             if earlier != out and out not in kept:
                 same[out] = earlier

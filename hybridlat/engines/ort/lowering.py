@@ -14,7 +14,6 @@ import importlib.util
 import json
 import logging
 import math
-import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import equal_results, numbered
-from hybridlat.engines.host import cpu, one_line
+from hybridlat.engines.host import instructions, one_line
 from hybridlat.engines.ort.rules import lower_by_rules
 from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
 from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder
@@ -79,9 +78,8 @@ def rule_lowering(threads: int) -> "RuleLowering":
 
 def identity(target: Target) -> str:
     """The engine's full version, what of this CPU decides its layout, and whether rules count."""
-    vectors = "-avx512" if cpu().has("avx512f") else ""
-    engine = f"onnxruntime-{installed_version()}/{target.threads or 1}t/{platform.machine()}"
-    return f"{engine}{vectors}" + "/engine" * (installed_version() in _differing)
+    engine = f"onnxruntime-{installed_version()}/{target.threads or 1}t/{instructions()}"
+    return engine + "/engine" * (installed_version() in _differing)
 
 
 @functools.cache

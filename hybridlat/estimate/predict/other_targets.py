@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
+from hybridlat.estimate.compose.composition import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.models import models_with_targets
@@ -55,7 +55,8 @@ class OtherTarget(source.CellSource):
         seen = RATIOS.get((self.differs, here.engine)) or RATIOS[self.differs, ""]
         if self.differs == "cpu":
             threads = math.log((here.threads or 1) / (there.threads or 1))
-            return replace(seen, common=math.hypot(seen.common, threads))
+            mean = seen.mean * (here.device != there.device)
+            return replace(seen, common=math.hypot(seen.common, threads), mean=mean)
         if here == there:
             return RATIOS["machine", ""]
         seen = seen.over(version_gap(here, there))
@@ -74,12 +75,8 @@ class OtherTarget(source.CellSource):
         return self.here.at_this_state(("ratios", self.there.target), compare)
 
     @property
-    def _compared(self) -> str:
-        return self._ratios[1]
-
-    @property
     def origin(self) -> Origin:
-        there, compared = self.there.target, self._compared
+        there, (_, compared) = self.there.target, self._ratios
         if self.differs == "version":
             few = "Few" if compared else "No"
             what = "of this machine" if there == self.here.target else "for this version"
@@ -87,7 +84,10 @@ class OtherTarget(source.CellSource):
             text = f"{few} data {what}, taken from {there}{whose}{compared}."
             return Origin("other-version", text)
         how = compared or ": how the two compare is a guess"
-        return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
+        whose = f"another CPU, {there.device}"
+        if there.device == self.here.target.device:
+            whose = f"this CPU with {count_text(there.threads or 1, 'thread')}"
+        return Origin("other-device", f"Learned from {whose}{how}.")
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         rival = None if self.rival is None else self.rival.law(cells)
@@ -148,11 +148,13 @@ class OtherTarget(source.CellSource):
 
     def _stated(self, there: CellLatency, us: float, spread: float, unchecked: bool) -> CellLatency:
         kind = "another version of the engine" if self.differs == "version" else "another device"
+        if self.here.target.device == self.there.target.device and self.differs == "cpu":
+            kind = "other threads"
         kind = "another machine" if self.here.target == self.there.target else kind
         how = "measured as" if there.source == "measured" else "predicted as"
         doubt = "" if there.trusted else f", {there.reason}"
         doubt = ", and no kernel of its kind was compared yet" if unchecked else doubt
-        reason = f"{how} {self.there.target}: {kind}{self._compared}{doubt}"
+        reason = f"{how} {self.there.target}: {kind}{self._ratios[1]}{doubt}"
         return CellLatency(us, spread, reason, there.trusted and not unchecked)
 
 
@@ -238,15 +240,16 @@ def versions_of(data: TargetData, checks: bool = False) -> list[OtherTarget]:
 
 @per_state
 def other_cpu(data: TargetData) -> OtherTarget | None:
-    """The model of another CPU, with the engine and cells of the target; None without one.
+    """The model of another CPU, or of other threads, with the target's engine and cells, if any.
 
-    GPUs differ by more than a factor could tell: they have families. Of several models the one
-    whose precision and threads agree, then the user's own, then the first by name.
+    GPUs differ by more than a factor could tell: they have families. Of several models that of
+    this CPU, then whose precision and threads agree, then the user's own, then the first by name.
     """
-    target, known = data.target, [target for _, target in models_with_targets()]
-    others = [o for o in known if o.device != target.device and o.engine == target.engine]
-    others = [o for o in others if o.precision in data.precisions]
-    others.sort(key=lambda o: (o.precision != target.precision, o.threads != target.threads))
+    here, known = data.target, [target for _, target in models_with_targets()]
+    others = [o for o in known if o.engine == here.engine and o.precision in data.precisions]
+    others = [o for o in others if (o.device, o.threads) != (here.device, here.threads)]
+    parts = ("device", "precision", "threads")
+    others.sort(key=lambda o: [getattr(o, part) != getattr(here, part) for part in parts])
     for other in others:
         there = data.neighbour(other)
         if there.model is not None and there.model.device.kind == "cpu":
