@@ -10,6 +10,7 @@ import click
 
 from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import ProgressShown, Run, echo
+from hybridlat.cli.param_types import Place
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
@@ -26,7 +27,7 @@ from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
 _WIDTH = "typical interval"
-_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FOLDER = Place(file_okay=False, path_type=Path)
 _OUTPUT = "Folder to write the ONNX files to; their names are listed without."
 _ALL = "Also list the GPUs that are predicted by data sheet alone."
 
