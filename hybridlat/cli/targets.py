@@ -23,6 +23,7 @@ from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.cell_texts import first_and_more
 from hybridlat.report.table import Cell, Column, Table
 from hybridlat.report.units import NOTHING, count_text, plus_minus_text
+from hybridlat.schema.files import write_bytes
 from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
@@ -152,7 +153,7 @@ def examples(run: Run) -> None:
             path, data = output / f"{name}.onnx", known[name].read_bytes()
             if path.exists() and path.read_bytes() != data:
                 raise InputError(f"{path} is another file: give a new folder, or remove it")
-            path.write_bytes(data)
+            write_bytes(path, data)
         echo(name if output is None else str(output / f"{name}.onnx"))
 
 
