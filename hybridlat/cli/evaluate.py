@@ -103,7 +103,7 @@ def mlflow(run: Run) -> None:
     aside("opening MLflow")
     url = run.store or default_url()
     uri = tracking.tracking_uri(url)
-    with tracking.opened(url) as experiment:
+    with tracking.opened(url, reads=True) as experiment:
         page = f"/#/experiments/{experiment}/runs?viewStateShareKey={tracking.VIEW}"
         # Where MLflow knows the last word, what stands beside the page is not for language models.
         page = f"{page}&workflowType=machine_learning"

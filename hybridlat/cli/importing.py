@@ -11,6 +11,7 @@ import click
 
 from hybridlat.cli.options import INPUT, WHERE, command, option
 from hybridlat.cli.output import ProgressShown, Run, aside
+from hybridlat.cli.param_types import Place
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.estimate.belief import surprises
@@ -33,7 +34,7 @@ PLAN, PACKS = "plan", "packs"
 _OF = {"nets": importers.TABLES, "columns": ("networks",), "target": importers.TABLES}
 _NAMES = {PLAN: "plans", PACKS: "packs", "networks": "tables", "trtexec": "logs of trtexec"}
 _Imported: TypeAlias = tuple[dict[str, Any], list[str]]  # the JSON document, and what is said
-_PATH = click.Path(path_type=Path)
+_PATH = Place(path_type=Path)
 _FROM = (
     "What PATH is, if its look does not say: networks (a table of whole networks), trtexec (its "
     "logs), or what an importer of another package reads."

@@ -21,6 +21,7 @@ from hybridlat.cli.param_types import (
     SHAPE,
     SHARE,
     OutputFile,
+    Place,
     check_outputs,
     complete_target,
     whole,
@@ -135,12 +136,12 @@ def time_limit(words: str, *names: str, **more: Any) -> Declared:
 
 def nets(words: str) -> Declared:
     """``--nets``, with these words of help."""
-    folder = click.Path(exists=True, file_okay=False, path_type=Path)
+    folder = Place(exists=True, file_okay=False, path_type=Path)
     return option("--nets", group=INPUT, type=folder, metavar="DIR", help=words)
 
 
 _FILE, _OUTPUT = {"metavar": "FILE"}, OutputFile(allow_dash=True)
-_FILES: Any = {"nargs": -1, "required": True, "metavar": "NET.onnx...", "type": click.Path()}
+_FILES: Any = {"nargs": -1, "required": True, "metavar": "NET.onnx...", "type": Place()}
 _FLAG: Any = {"is_flag": True}
 _MANY: Any = {"multiple": True, "callback": _by_name}
 _SHOWN: Any = {"show_default": True}
@@ -152,12 +153,12 @@ _TARGET = (
 )
 _BATCH = "Size of a free batch dimension (1 unless given)."
 _NAMED: Mapping[str, Declared] = {
-    "network": click.argument("network", metavar="NET.onnx", type=click.Path()),
+    "network": click.argument("network", metavar="NET.onnx", type=Place()),
     "networks": click.argument("networks", **_FILES),
     "target": target_option(_TARGET),
     "targets": target_option(f"{_TARGET} Several give a table.", "targets", multiple=True),
     "device": option(
-        "--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(),
+        "--device-sheet", group=WHERE, metavar="FILE.toml", type=Place(),
         help="Data sheet of the target's device, for this command."),
     "threads": option(
         "--threads", group=WHERE, type=whole(1, 1024), metavar="N",
@@ -205,7 +206,7 @@ _NAMED: Mapping[str, Declared] = {
         "--network", "what", group=WHAT, flag_value="network", help="Measure only whole networks."),
     "folder": option(
         "-o", "--output", "folder", group=OUTPUT, required=True, metavar="DIR",
-        type=click.Path(file_okay=False), help="Folder to write the plan to."),
+        type=Place(file_okay=False), help="Folder to write the plan to."),
     "remeasure": option(
         "--remeasure", group=WHAT, help="Measure cells again that the store knows.", **_FLAG),
     "batch": option("--batch", group=INPUT, type=whole(1), metavar="N", help=_BATCH),
@@ -246,7 +247,7 @@ _NAMED: Mapping[str, Declared] = {
         "--measured", group=INPUT, type=MEASURED, metavar="10ms|30fps|FILE.log", required=True,
         help="The latency that was measured, of one batch, images a second, or trtexec's log."),
     "layers": option(
-        "--layers", group=INPUT, type=click.Path(), metavar="FILE.json",
+        "--layers", group=INPUT, type=Place(), metavar="FILE.json",
         help="What trtexec --exportProfile wrote: its layers beside our cells."),
     "size": option(
         "--size", group=INPUT, type=CURVE, metavar="320:640:64",
@@ -275,7 +276,7 @@ _NAMED: Mapping[str, Declared] = {
         "deviation.", **_SHOWN),
     "no_track": option("--no-track", help="Do not record this in MLflow.", **_FLAG),
     "out": option(
-        "--out", type=click.Path(path_type=Path), metavar="DIR",
+        "--out", type=Place(path_type=Path), metavar="DIR",
         help="Folder that models are written to; the user's own unless given."),
     "seed": option(
         "--seed", type=whole(0), metavar="N", default=0,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3  # exit codes
+_FILES = ("html", "markdown", "csv", "junit")  # options
 WORDS = "hybridlat.words"  # where a context keeps the words of the command line
 _SILENT_S = 1.0  # what is done by then needs no progress
 _LINE_EVERY_S = 5.0
@@ -73,11 +74,12 @@ class Run:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
-        printed = [values.get(name) for name in ("markdown", "csv", "junit")].count("-")
+        printed = [values.get(name) for name in _FILES].count("-")
         if printed + bool(values.get("as_json")) > 1:
             raise click.UsageError("Of --json and the files named - only one can be printed.")
         self.prints_document = printed or values.get("as_json")
         """Whether standard output is for a program, and not for people."""
+        self._unprinted: BaseException | None = None
 
     def __getattr__(self, name: str) -> Any:
         return self._values[name]
@@ -123,10 +125,30 @@ class Run:
             else:
                 console().print(one)
 
+    @contextmanager
+    def printing(self) -> Iterator[None]:
+        """Where standard output takes no more: the error, by ``end_printing`` if files remain."""
+        try:
+            yield
+        except (OSError, SystemExit) as error:  # rich ends so where the reader has gone away
+            if not any(self._values.get(name) for name in _FILES):
+                raise
+            self._unprinted = error
+
+    def end_printing(self) -> None:
+        """Raise what ended the printing while files were still to be written."""
+        if self._unprinted is not None:
+            raise self._unprinted
+
+    @property
+    def prints(self) -> bool:
+        """Whether people read what is printed, or may do so still."""
+        return not (self.prints_document or self._unprinted)
+
     def write_tables(self, **texts: Callable[[], str]) -> None:
-        """Write each text to the file of its option (``csv``); ``-`` is standard output."""
-        for name, text in texts.items():
-            file = self._values.get(name)
+        """Write each text to the file of its option (``csv``); ``-``, standard output, is last."""
+        files = [(self._values.get(name), text) for name, text in texts.items()]
+        for file, text in sorted(files, key=lambda one: one[0] == "-"):
             if file == "-":
                 click.echo(text(), nl=False)
             elif file is not None:

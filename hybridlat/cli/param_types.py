@@ -180,7 +180,16 @@ CURVE = Value("range", _curve)  # 320:640:64, both ends included, or 320,416,640
 BATCHES = Value("batches", _batches)  # 8, or 1,2,4,8: each once, in their order
 
 
-class OutputFile(click.Path):
+class Place(click.Path):
+    """A file or a folder. An empty name, as of a shell's variable, is not the folder one is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("an empty name is no file and no folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class OutputFile(Place):
     """A file to write, or ``-``. What begins with a dash is the next option."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
@@ -188,8 +197,6 @@ class OutputFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fspath(value)
-        if not text:
-            self.fail("an empty name is no file to write", param, ctx)
         if text.startswith("-") and not (text == "-" and self.allow_dash):
             dash = ", or - for standard output" if self.allow_dash else ""
             self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)

@@ -77,13 +77,12 @@ def predict(run: Run) -> int:
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
                         answer = _keep(run, table, (i, j, k), result)
-                        if isinstance(answer, Estimate) and shows_cells and not quiet:
-                            if len(table.estimates()) > 1:
-                                click.echo()
-                            out, every = console(), run.every_cell
-                            print_estimate(out, answer, every_cell=every, is_cut=out.is_terminal)
-                if shows_cells and (hint := _advise(predictor, table, run.shapes)) and not quiet:
-                    echo(hint)
+                        if isinstance(answer, Estimate) and shows_cells and run.prints:
+                            with run.printing():
+                                _print(answer, run.every_cell, is_first=len(table.estimates()) < 2)
+                if shows_cells and (hint := _advise(predictor, table, run.shapes)) and run.prints:
+                    with run.printing():
+                        echo(hint)
         except KeyboardInterrupt:
             _write_tables(run, table)  # hours may be in them
             raise
@@ -99,14 +98,22 @@ def predict(run: Run) -> int:
     if failed := table.size - len(estimates):
         others = ", the others are complete" if estimates else ""
         aside(f"{failed} of {table.size} predictions failed{others}")
+    run.write_page(estimates)  # before a reader may go away
+    _write_tables(run, table)
+    run.end_printing()
     if not quiet and not shows_cells:
         table.print(console())
     if run.as_json:
         objects = table.to_json()
         print_json(objects[0] if table.size == 1 else objects)
-    run.write_page(estimates)
-    _write_tables(run, table)
     return _exit_code(table, shown=shows_cells and not quiet)
+
+
+def _print(answer: Estimate, every_cell: bool, *, is_first: bool) -> None:
+    if not is_first:
+        click.echo()
+    out = console()
+    print_estimate(out, answer, every_cell=every_cell, is_cut=out.is_terminal)
 
 
 def _write_tables(run: Run, table: PredictionTable) -> None:

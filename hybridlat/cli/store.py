@@ -8,7 +8,7 @@ import click
 from hybridlat.cli.importing import import_
 from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import BAD_INPUT, ProgressShown, Run, aside
-from hybridlat.cli.param_types import DURATION, MOMENT, whole
+from hybridlat.cli.param_types import DURATION, MOMENT, Place, whole
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.report.table import Column, Table, titled
@@ -65,7 +65,7 @@ def _held(rows: Sequence[TargetStats], url: str) -> Iterator[object]:
 
 
 @command(
-    click.argument("folder", type=click.Path(file_okay=False)),
+    click.argument("folder", type=Place(file_okay=False)),
     target_option("Only this target; all of the store unless given."),
     option("--source", default="", help="Where the records come from, in words."),
     option("--licence", default="", help="Under what terms they may be used."),
@@ -89,7 +89,7 @@ def export(run: Run) -> None:
     run.show(names, *names)
 
 
-@command(click.argument("packs", nargs=-1, type=click.Path()), "store json", group=store)
+@command(click.argument("packs", nargs=-1, type=Place()), "store json", group=store)
 def check(run: Run) -> int:
     """Check the store, or the packs in the folders PACKS, for damage.
 

@@ -10,6 +10,7 @@ import click
 
 from hybridlat.cli.options import command, option, target_option
 from hybridlat.cli.output import ProgressShown, Run, echo
+from hybridlat.cli.param_types import Place
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
@@ -22,11 +23,12 @@ from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.cell_texts import first_and_more
 from hybridlat.report.table import Cell, Column, Table
 from hybridlat.report.units import NOTHING, count_text, plus_minus_text
+from hybridlat.schema.files import write_bytes
 from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
 _WIDTH = "typical interval"
-_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FOLDER = Place(file_okay=False, path_type=Path)
 _OUTPUT = "Folder to write the ONNX files to; their names are listed without."
 _ALL = "Also list the GPUs that are predicted by data sheet alone."
 
@@ -151,7 +153,7 @@ def examples(run: Run) -> None:
             path, data = output / f"{name}.onnx", known[name].read_bytes()
             if path.exists() and path.read_bytes() != data:
                 raise InputError(f"{path} is another file: give a new folder, or remove it")
-            path.write_bytes(data)
+            write_bytes(path, data)
         echo(name if output is None else str(output / f"{name}.onnx"))
 
 

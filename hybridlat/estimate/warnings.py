@@ -58,7 +58,7 @@ def sentence(code: WarningCode, text: str, fix: str = "") -> EstimateWarning:
 
 
 def _command(verb: str, request: Request, target: Target, more: str = "") -> str:
-    name = shlex.quote(request.file.name)
+    name = shlex.quote(request.file.word)
     if verb in ("measure", "plan"):  # a board has a version of its own, unless the user has said it
         target = replace(target, runtime=request.runtime or target.runtime)
         target = registry.board_target(target)

@@ -52,8 +52,11 @@ Answers = Mapping[str, Sequence[Prediction]]  # by regime
 
 
 @contextlib.contextmanager
-def opened(store_url: str, uri: str = "") -> Iterator[str]:
-    """A block in which MLflow keeps runs; their experiment's id; or MissingExtra, TrackingError."""
+def opened(store_url: str, uri: str = "", *, reads: bool = False) -> Iterator[str]:
+    """A block in which MLflow keeps runs; their experiment's id; or MissingExtra, TrackingError.
+
+    What only ``reads`` makes no database: TrackingError where there is none.
+    """
     if find_spec("mlflow") is None:
         raise MissingExtra("mlflow", "track", "hybridlat mlflow")
     uri, before = uri or tracking_uri(store_url), dict(os.environ)
@@ -65,7 +68,7 @@ def opened(store_url: str, uri: str = "") -> Iterator[str]:
             stream = mlflow.utils.logging_utils.MLFLOW_LOGGING_STREAM
             after.callback(setattr, stream, "enabled", stream.enabled)
             stream.enabled = False
-            yield _experiment(uri)
+            yield _experiment(uri, reads)
     except HybridlatError:
         raise
     except Exception as error:  # of MLflow, its drivers and its migrations: any
@@ -95,13 +98,16 @@ def tracking_uri(store_url: str) -> str:
     return f"sqlite:///{file.parent if file else user_models_folder().parent}/mlflow.db"
 
 
-def _experiment(uri: str) -> str:
+def _experiment(uri: str, reads: bool) -> str:
     from mlflow import MlflowClient
 
     name = os.environ.pop("MLFLOW_EXPERIMENT_NAME", "") or EXPERIMENT
     chosen, location = os.environ.get("MLFLOW_EXPERIMENT_ID"), None
     with contextlib.ExitStack() as alone:
         if file := re.match(r"sqlite[^:]*:///([^?]+)", uri):
+            if reads and not Path(file[1]).exists() and not os.environ.get("MLFLOW_REGISTRY_URI"):
+                fix = "`hybridlat evaluate` and `hybridlat train` make it"
+                raise TrackingError(f"there is no {file[1]} to read: {fix}")
             folder = Path(file[1]).resolve().parent
             folder.mkdir(parents=True, exist_ok=True)
             # MLflow would put them below the folder it happens to be started in.

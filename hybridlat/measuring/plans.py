@@ -26,6 +26,7 @@ from hybridlat.graph.signature import sign, sign_part
 from hybridlat.measuring.schedule import Job, pairs_of
 from hybridlat.model.family.shipped import timed_as
 from hybridlat.onnx_io import tensorrt
+from hybridlat.schema.files import write_bytes, write_text
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
@@ -163,17 +164,17 @@ class Draft:
         for part in ("models", "blocks"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         for file, content in (self._models | blocks).items():
-            (folder / file).write_bytes(content)
+            write_bytes(folder / file, content)
         _write_lists(folder, manifest)
         _write_runners(folder)
         write_sums(folder, [*self._models, *blocks, *LISTS])
-        path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
+        write_text(path, json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
 
 
 def write_sums(folder: Path, names: Iterable[str]) -> None:
     """Write the check sums by which a board sees that all of the plan has come."""
     sums = [f"{cksum((folder / name).read_bytes())} {name}\n" for name in names]
-    (folder / "files.txt").write_text("".join(sums) + "end\n")
+    write_text(folder / "files.txt", "".join(sums) + "end\n")
 
 
 def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -194,7 +195,7 @@ def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
         "rounds.txt": f"{manifest['settings']['rounds']}\n",
     }
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        write_text(folder / name, text)
 
 
 def _write_runners(folder: Path) -> None:

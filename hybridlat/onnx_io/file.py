@@ -39,6 +39,7 @@ class OnnxFile:
     parse: Callable[[], Parsed]
     digest: str = ""
     known: FileFacts | None = None
+    source: str = ""
 
     @cached_property
     def parsed(self) -> Parsed:
@@ -55,10 +56,15 @@ class OnnxFile:
         return Path(self.name).stem or self.name
 
     @property
+    def word(self) -> str:
+        """What commands call it: its ``source``, as it was written; of none, a file to write."""
+        return self.source or f"{self.name.removesuffix('.onnx')}.onnx"
+
+    @property
     def path(self) -> str:
-        """The name, or the file of the shipped network that it stands for."""
-        file = shipped_networks().get(self.name) if self.digest else None
-        return str(file) if file and not Path(self.name).is_file() else self.name
+        """The same, or the file of the shipped network that it stands for."""
+        file = shipped_networks().get(self.source) if self.digest else None
+        return str(file) if file and not Path(self.source).is_file() else self.word
 
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes; blind to names and weights.
@@ -101,15 +107,16 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
     """Parse what is not parsed yet; weights are left behind, external ones never opened."""
     if isinstance(source, OnnxFile):
         return source
-    digest = ""
+    digest = path = ""
     model: bytes | onnx.ModelProto
     if isinstance(source, str | os.PathLike):
-        label, model = name or os.fspath(source), _read_bytes(Path(source))
+        path = os.fspath(source)
+        label, model = name or path, _read_bytes(Path(source))
         if recall is not None and model:
             digest = hashlib.sha256(model).hexdigest()
             known = recall(digest)
             if known is not None:
-                return OnnxFile(label, lambda: _parsed(model, label), digest, known)
+                return OnnxFile(label, lambda: _parsed(model, label), digest, known, path)
     elif isinstance(source, bytes | bytearray | memoryview):
         label, model = name or UNNAMED, bytes(source)
     elif is_model(source):
@@ -118,7 +125,7 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
         fix = "give a path, the bytes of an ONNX file, an onnx.ModelProto or a torch.nn.Module"
         raise NetworkError(f"an object of type {type(source).__name__} is no network: {fix}")
     parsed = _parsed(model, label)
-    return OnnxFile(label, lambda: parsed, digest)
+    return OnnxFile(label, lambda: parsed, digest, source=path)
 
 
 def as_bytes(source: object) -> tuple[str, bytes] | None:

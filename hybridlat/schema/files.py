@@ -101,8 +101,12 @@ def is_writable(path: Path) -> bool:
 
 
 def write_text(path: StrPath, text: str) -> None:
-    """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``."""
-    data = text.encode("utf-8", "backslashreplace")
+    """Write a text in UTF-8, as ``write_bytes`` does."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: StrPath, data: bytes) -> None:
+    """Write them beside ``path``, then put the file there; OSError names ``path``."""
     place = Path(path).resolve()  # what a link points to is replaced, not the link
     # Others may write the same file, or one whose name begins alike.
     writer = f"{os.getpid()}-{threading.get_ident()}"

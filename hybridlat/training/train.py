@@ -136,7 +136,7 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
     not those registered or of another format.
     """
     with Store(store) as opened, scratch_folder() as scratch:
-        with tracking.opened(opened.url):
+        with tracking.opened(opened.url, reads=True):
             version = tracking.champion(target)
             if not version:
                 raise InputError(

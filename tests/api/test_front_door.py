@@ -188,6 +188,27 @@ def test_frames_have_a_row_for_each_cell_or_estimate(monkeypatch: pytest.MonkeyP
         residual().to_frame()
 
 
+@pytest.mark.parametrize(
+    ("source", "name", "word", "file"),
+    [
+        ("resnet18", None, "resnet18", f"{NETS / 'resnet18.onnx'}"),
+        ("resnet18", "mine", "resnet18", f"{NETS / 'resnet18.onnx'}"),
+        (NETS / "resnet18.onnx", "a b", f"{NETS / 'resnet18.onnx'}", f"{NETS / 'resnet18.onnx'}"),
+        (to_onnx(classifier(), seed=None), "resnet18", "resnet18.onnx", "resnet18.onnx"),
+        (to_onnx(classifier(), seed=None), "r at 0.5", "'r at 0.5.onnx'", "'r at 0.5.onnx'"),
+    ],
+)
+def test_commands_name_a_file_that_is_or_can_be_written(
+    source: Any, name: str | None, word: str, file: str
+) -> None:
+    with Predictor("orin-nano/tensorrt/fp16", store="sqlite://") as predictor:
+        answer = predictor.predict(source, name=name)
+    assert answer.network == name or name is None
+    commands = [remark.fix for remark in answer.warnings if "hybridlat plan" in remark.fix]
+    assert [f"hybridlat plan {word} --target" in command for command in commands] == [True]
+    assert f"trtexec --onnx={file} " in answer.check
+
+
 def test_a_page_is_text_or_a_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert described().to_html(path) is None

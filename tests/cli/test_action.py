@@ -63,21 +63,23 @@ def test_the_base_branch_is_compared_with(folder: Path) -> None:
 
     git("init", "-q")
     nets = shipped_networks()
-    (folder / "net.onnx").write_bytes(nets["resnet18"].read_bytes())
+    name = 'nét [1] "a".onnx'
+    (folder / name).write_bytes(nets["resnet18"].read_bytes())
+    (folder / 'nét 1 "a".onnx').write_bytes(b"")  # as a pattern the name is this one, too
     (folder / "large.onnx").write_bytes(nets["resnet18"].read_bytes())
     (folder / ".gitattributes").write_text("large.onnx filter=pointer\n")
     git("config", "filter.pointer.clean", "cat > kept; echo pointer")  # as Git LFS does
     git("config", "filter.pointer.smudge", "cat > pointer; cat kept")
-    git("add", ".gitattributes", "large.onnx", "net.onnx")
+    git("add", ".gitattributes", "*.onnx")
     git("commit", "-qm", "base")
-    asked = {"network": "net.onnx", "target": L4, "base": "HEAD"}
+    asked = {"network": name, "target": L4, "base": "HEAD"}
     assert run_step("Compare", folder, **asked).returncode == 0
-    (folder / "net.onnx").write_bytes(nets["wide_resnet50_2"].read_bytes())
+    (folder / name).write_bytes(nets["wide_resnet50_2"].read_bytes())
     done = run_step("Compare", folder, **asked)
-    assert done.returncode == 1 and "net.onnx is slower than the first" in done.stderr
+    assert done.returncode == 1 and f"{name} is slower than the first" in done.stderr
     assert "× slower" in (folder / "summary.md").read_text()
-    whole = run_step("Compare", folder, **{**asked, "network": f"{folder}/net.onnx"})
-    assert whole.returncode == 1 and "net.onnx is slower than the first" in whole.stderr
+    whole = run_step("Compare", folder, **{**asked, "network": f"{folder}/{name}"})
+    assert whole.returncode == 1 and f"{name} is slower than the first" in whole.stderr
     assert run_step("Compare", folder, **{**asked, "network": "large.onnx"}).returncode == 0
     shallow = run_step("Compare", folder, **{**asked, "base": "origin/main"})
     assert shallow.returncode == 2 and "This clone has no origin/main: fetch" in shallow.stderr

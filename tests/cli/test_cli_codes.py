@@ -207,7 +207,12 @@ def test_a_command_has_an_example_and_every_option_a_sentence_that_is_not_cut(na
         (["predict", "n.onnx", "--html", "n.onnx"], "'n.onnx' is the name of a network"),
         (["predict", "n.onnx", "--csv", "n.x", "--html", "./n.x"], "two outputs cannot be one"),
         (["predict", "n.onnx", "--csv", "new.db", "--store", "new.db"], "is the place of a"),
-        (["explain", "resnet18", "--measured", "1ms", "--layers", ""], "holds no layers"),
+        (["explain", "resnet18", "--measured", "1ms", "--layers", "."], "holds no layers"),
+        (["examples", "-o", ""], "an empty name"),
+        (["plan", "resnet18", "--target", "l4/tensorrt/fp16", "-o", ""], "an empty name"),
+        (["store", "export", ""], "an empty name"),
+        (["train", "--target", "l4/tensorrt/fp16", "--out", ""], "an empty name"),
+        (["import", "a.csv", "--nets", ""], "an empty name"),
         (
             [
                 "explain",

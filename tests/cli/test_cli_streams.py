@@ -67,6 +67,16 @@ def test_closed_streams_and_readers_are_no_defect(nets: Path, words: str, said: 
             "t.csv p.html",
         ),
         ("compare resnet18 resnet34 --target l4/tensorrt/fp16 --html p.html", "p.html"),
+        (
+            "predict resnet18 resnet34 --target l4/tensorrt/fp16 --csv t.csv --html p.html",
+            "t.csv p.html",
+        ),
+        (
+            "predict resnet18 --target l4/tensorrt/fp16 --target t4/tensorrt/fp16 --html p.html",
+            "p.html",
+        ),
+        ("predict resnet18 --target l4/tensorrt/fp16 --json --html p.html", "p.html"),
+        ("predict resnet18 --target l4/tensorrt/fp16 --csv - --junit j.xml", "j.xml"),
     ],
 )
 def test_files_are_whole_though_the_reader_goes_away(

@@ -1,5 +1,6 @@
 """The whole way through the command line on the fake engine: tables, files, messages."""
 
+import errno
 import logging
 import os
 import re
@@ -150,3 +151,17 @@ def test_examples_are_written_unless_one_is_unknown(tmp_path: Path) -> None:
     unknown = call("examples", "-o", f"{tmp_path}/nets", "resnet18", "resnet-18", code=2).err
     assert "unknown example 'resnet-18'; choose from" in unknown
     assert not (tmp_path / "nets").exists()
+
+
+@pytest.mark.parametrize("words", ["examples", "plan resnet18 --target l4/tensorrt/fp16"])
+def test_what_a_full_disk_has_no_room_for_is_named_and_not_begun(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        path.open("wb").close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    err = call(*words.split(), "-o", f"{tmp_path}/new", code=2).err
+    assert f"No space left on device: {tmp_path}/new/" in err
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]

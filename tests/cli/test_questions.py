@@ -306,6 +306,9 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
         Path("run.log").write_text(text)
         with pytest.raises(InputError, match=said):
             Predictor(L4_86).explain("resnet18", "run.log")
+    write_log(2.5)
+    words = ("explain", "resnet18", "--target", CPU, "--measured")
+    assert "run.log is of trtexec, a GPU's" in call(*words, "run.log", code=2).err
 
 
 def test_runs_that_vary_point_to_another_program() -> None:
@@ -316,7 +319,8 @@ def test_runs_that_vary_point_to_another_program() -> None:
         Path("run.log").write_text(f"{log}, percentile(90%) = {high * us / 1e3} ms")
         answer = Predictor(L4_86).explain("resnet18", "run.log")
         shares += [one.probability for one in answer.suspects if one.kind == "busy"]
-        assert f"Single runs vary by {100 * (answer.spread or 0):.1f} %" in str(answer)
+        vary = f"Single runs vary by {100 * (answer.spread or 0):.1f} %"
+        assert vary in str(answer).partition("look at")[0]  # which stands before what to look at
     assert shares[1] > 3 * shares[0]
 
 
@@ -348,6 +352,9 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no layers"):
             read_layers("p.json")
     assert "p.json holds no" in call("explain", "none.onnx", *words[1:], code=2).err  # read first
+    Path("p.json").write_text(json.dumps(layers))
+    of_cpu = ("explain", "resnet18", "--target", CPU, "--measured", "9ms", "--layers", "p.json")
+    assert "p.json is of trtexec, a GPU's" in call(*of_cpu, code=2).err
     asked = call("explain", *words[:3], "--batch", "4", "--measured", "2000fps", "--json")
     assert json.loads(asked.out)["measured_us"] == 2000.0 and "2.00 ms a batch" in asked.err
     err = call("explain", *words[:3], "--measured", "none.log", code=2).err

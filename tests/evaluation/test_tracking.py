@@ -225,6 +225,14 @@ def test_a_failure_shows_no_password(uri: str, monkeypatch: pytest.MonkeyPatch) 
     assert "secret" not in str(failure.value)
 
 
+@pytest.mark.parametrize("words", ["mlflow", "train --pull --target l4/tensorrt/fp16"])
+def test_what_only_reads_makes_no_database(words: str, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    err = call(*words.split(), "--store", str(tmp_path / "s.db"), code=2).err
+    assert f"there is no {tmp_path}/mlflow.db to read" in err
+    assert not [*tmp_path.iterdir()]
+
+
 def test_two_processes_open_one_new_database(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     code = "import sys; from hybridlat.evaluation.tracking import opened\nwith opened(''): pass"

@@ -189,7 +189,7 @@ def test_shipped_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(read_network("resnet18").nodes) < len(known.nodes), "a file of the name wins"
     file = load("yolo_cross_stage", recall=lambda digest: None)  # tools get its file
     assert file.path == str(shipped("data", "nets", "yolo_cross_stage.onnx"))
-    assert load(Path(file.path).read_bytes(), name="resnet18").path == "resnet18"
+    assert load(Path(file.path).read_bytes(), name="resnet18").path == "resnet18.onnx"
 
 
 @pytest.mark.parametrize(
