@@ -594,6 +594,22 @@ MEASURED_ON = [
             ("device,note", "Orin Nano", "contradict", "7W|MAXN mode|A100"),
             ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|torch 2.1"),
             ("size,note", "32", "contradict", "at 64x64|TensorRT 10.3|BF16"),
+            # behind a word such as "at" in a phrase that speaks of nothing else
+            ("batch,note", "4", "contradict", "we ran at batch 8 to fill it|on the V100 of Bob"),
+            ("batch,note", "4", "contradict", "engine was built for FP32 as it is|in batches of 8"),
+            (
+                "batch,note",
+                "4",
+                f"{T4}",
+                "run at batch 4 as ever|not in INT8|with FP32 accumulation",
+            ),
+            (
+                "size,note",
+                "32",
+                "contradict",
+                "the input was 64x64 here|tried with TensorRT 10.3 once",
+            ),
+            ("size,note", "32", f"{T4}", "with 3x3 kernels|same as on V100|trained at 64x64 once"),
             ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
         )
         for note in notes.split("|")
@@ -689,6 +705,12 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
     ):
         found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
         assert only(found).size == size
+
+
+def test_a_clock_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
+    for note in ("900 MHz", "clocks had been locked to 900 MHz"):
+        found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
+        assert only(found).labels == {"clock": "900", "note": note}
 
 
 @pytest.mark.parametrize("time", ["time_ms", "time (s)"])

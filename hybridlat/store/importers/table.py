@@ -225,7 +225,8 @@ class _Row:
         if "launch" in facts:
             facts["launch"] = "graph" if facts["launch"] else "stream"
         note = f"{labels.get('note', '') * ('note' not in kept)}; {self.comment}"
-        size = cells.checked_note(note, target, batch, size)
+        size, held_by = cells.checked_note(note, target, batch, size)
+        labels = {**held_by, **labels}
         names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
         return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
 
