@@ -578,6 +578,14 @@ MEASURED_ON = [
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
         for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100", "T4+L4")
     ),
+    *(
+        ("gpu", f"a,1,{cell}", T4, f"a part of a GPU, or one that was slowed: {cell}")
+        for cell in ("NVIDIA A10-12Q", "GRID T4-8C", "A100-1-5CME", "T4 (shared)", "half a T4")
+    ),
+    *(
+        (columns, f"a,1,{cell}", T4, "a part of a GPU, or one that was slowed")
+        for columns, cell in (("gpu", "T4 (throttled)"), ("target", "T4-4Q/TensorRT 8.6/FP16"))
+    ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),
     ("device,Power Mode", "a,1,Orin Nano,15W", NANO, "orin-nano/tensorrt-8.6/fp16"),

@@ -28,6 +28,7 @@ _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNOR
 _NOTED = {
     name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
 }
+_SHARED = re.compile(shipped_table("names")["words"]["shared"], re.IGNORECASE)
 _BEHIND, _OF_OTHERS = (
     re.compile(form, re.IGNORECASE) for form in shipped_table("names")["prose"].values()
 )
@@ -201,7 +202,11 @@ def target_of(
     """The target of a row's fields (target, or device, engine, version and precision)."""
     stated = {name: text for name, text in fields.items() if text}
     device = engine = precision = ""
+    whose = stated.get("device") or stated.get("target", "").partition("/")[0]
     try:
+        if _SHARED.search(whose) and names.device_name(whose) not in names.own_sheets():
+            fix = "write a MIG slice as a100-mig-1g.5gb, any other as a device with its own sheet"
+            raise Refusal("the device is a part of a GPU, or one that was slowed", whose, fix)
         if "device" in stated:
             device = names.device_name(stated["device"])
         if "precision" in stated:
