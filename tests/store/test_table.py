@@ -115,6 +115,7 @@ def test_what_a_row_says(
         *(("Median latency [µs]", "3", 3), ("inference time (sec)", "2", 2e6)),
         *(("Latency\u00a0(ms)", "3", 3000), ('"Latency\n(ms)"', "3", 3000)),
         *(("Latency/ms", "3", 3000), ("avg latency in us", "3", 3), ("latency, ms", "3", 3000)),
+        *(("Latency per batch (ms)", "3", 3000), ("lat_us", "3", 3)),
         *(("images_per_second", "1000", 4000), ("fps", "2", 2e6), ("Images/s", "2", 2e6)),
         ("Latency (ms);GPU Compute Time (ms)", "12;10", 10_000),  # as trtexec prints them
         ("latency_ms;gpu_time_ms", "12;10", 10_000),
@@ -444,13 +445,17 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
             ("outlier", "no"),
             ("power", "61 W"),
         ),
+        *(("note", "no DLA, sparsity or MIG"), ("note", "without copies, NMS or end-to-end")),
+        *(("parallel", "no"), ("NMS", "no"), ("profiler", "none"), ("quantile", "0.5")),
         *(("stage", "inference"), ("kernel", "6.1.0-aws"), ("total_streams", "1"), ("api", "sync")),
     ],
 )
 def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, cell: str) -> None:
-    found = read(tmp_path, f"network,latency_ms,{title}\na,1,{cell}\n", default=T4)
-    assert only(found).labels == {}
-    assert found.notes == [f"t.csv: not read are the columns {title}"]
+    text = f'network,latency_ms,{title}\na,1,"{cell}"\n'
+    found = read(tmp_path, text if title == "note" else text.replace('"', ""), default=T4)
+    is_read = title == "note"
+    assert only(found).labels == ({"note": cell} if is_read else {})
+    assert found.notes == [f"t.csv: not read are the columns {title}"] * (not is_read)
 
 
 @pytest.mark.parametrize(
@@ -499,7 +504,22 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                        "outlier", "GPU was shared",
                        "includes H2D copies", "end-to-end", "min of 100 runs",
                        "on CPU", "2 GPUs", "includes data loading", "MIG slice",
-                       "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU")),
+                       "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU",
+                       # a negation counts in its own phrase
+                       "no copies, two streams", "NMS included; not pruned", "not measured",
+                       "another job was running", "covers postprocessing", "capped at 50 W",
+                       "only the backbone, no head", "scaled from a V100", "on a T4-8Q")),
+        *((title, cell, "other work runs beside it")
+          for title, cell in [("co-located", "yes"), ("other load", "90 %"), ("parallel", "x")]),
+        *((title, "2", "several inferences run at once")
+          for title in ("tp_size", "world size", "requests in flight")),
+        ("NMS", "included", "more than the inference is timed"),
+        ("profiler", "nsys", "the row is of a run under a profiler"),
+        ("compute_unit", "DLA0 + GPU", "it ran on a DLA"),
+        ("status", "throttled", "the GPU was throttled"),
+        ("Temp throttled", "1", "the GPU was slowed or shared"),
+        *(("quantile", cell, "the figure is no median or mean of latencies")
+          for cell in ("0.99", ".05", "p999")),
         ("source", "roofline model", "the latency is none that was measured"),
         ("comment", "OOM", "the row says that its run failed"),
         ("Status", "RUNNING", "the row says that its run failed"),
@@ -520,7 +540,7 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
     ],
 )  # fmt: skip
 def test_runs_of_something_else(tmp_path: Path, title: str, cell: str, reason: str) -> None:
-    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,none\n"
+    text = f'network,latency_ms,{title}\na,1,"{cell}"\nb,1,none\n'
     found = read(tmp_path, text, default=T4)
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
     assert len(found.rows) == 1
