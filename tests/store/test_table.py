@@ -139,13 +139,13 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
         "latency_ms": pa.array([Decimal("1.250"), Decimal("2.5"), None, Decimal("1e3")]),
         "size": pa.array([[3, 224, 320]] * 4),
         "note": pa.array([0, 1, 2**62, 3], pa.timestamp("ns")),
-        "batch": pa.array([2.5, None, None, 8.0]),
+        "batch": pa.array([2.5, 1.0, None, 8.0]),
         "source": pa.array([{"n": 1}, None, None, None]),
     }
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
     found, unread = read_networks([tmp_path], ColumnMap()), "\N{REPLACEMENT CHARACTER}"
     rows = [(r.names, r.latency_us, r.size, r.batch) for r in found.rows]
-    assert rows == [((unread,), 2500, (224, 320), None), (("d",), 1e6, (224, 320), 8)]
+    assert rows == [((unread,), 2500, (224, 320), 1), (("d",), 1e6, (224, 320), 8)]
     assert [(r.where, r.reason) for r in found.refused] == [
         ("t.parquet, row 1", "batch is not a whole number from 1 up"),
         ("t.parquet, row 3", "there is no latency"),
@@ -782,8 +782,23 @@ def test_files_that_are_not_read_are_named_or_refused(tmp_path: Path) -> None:
     assert not read_networks([tmp_path / "t.csv"], ColumnMap()).notes
 
 
-def test_cells_that_were_merged_are_named(tmp_path: Path) -> None:
-    text = "network,device,batch,latency_ms\na,V100,8,1\nb,,,2\nc,,8,3\n"
-    (note,) = read(tmp_path, text, default=T4).notes
-    words = "empty cells are as --target or the file has it: 2 of device, 1 of batch"
-    assert note == f"t.csv: {words}"
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        ("a,V100,8,1 b,,8,2 c,,8,3 d,V100,8,4", "ad"),
+        ("a,V100,8,1 b,V100,,2", "a"),
+        ("a,T4,1,OOM b,V100,1,OOM c,,1,2", ""),  # what is above it was left out
+        ("a,TeslaT4,1,1 b,,1,2 c,V100,1,3 d,,1,4", "abc"),  # both readings are one
+        ("a,,,1 b,V100,8,2", "ab"),
+    ],
+)
+def test_an_empty_cell_below_a_filled_one_has_two_readings(
+    tmp_path: Path, rows: str, kept: str
+) -> None:
+    text = "\n".join(["network,device,batch,latency_ms", *rows.split()])
+    found = read(tmp_path, text, default=T4)
+    assert "".join(row.names[0] for row in found.rows) == kept
+    reasons = {refusal.reason for refusal in found.refused} - {"the row says that its run failed"}
+    assert reasons <= {"a cell is empty below a filled one", "the latency is not a positive number"}
+    values = [refusal.value for refusal in found.refused if "empty" in refusal.reason]
+    assert values == ["V100"] * len(values) or values == ["8"]

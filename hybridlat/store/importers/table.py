@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -101,23 +101,29 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     beside = {place: title for place, title in titles.items() if title not in column_map.labels}
     beside |= {**unread, len(table.header): "comment"}
     timed = unit_of(table.header[table.places["latency"]])[0] if "latency" in table.places else ""
-    heading, empty = "", Counter[str]()
+    may_be_merged = {table.places[name] for name in _FILLED if name in table.places}
+    heading, merged = "", dict[int, str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, (row, comment) in enumerate(zip(table.rows, table.comments, strict=True), start=1):
         where, one = f"{file.name}, row {number}", _Row(row, table, comment)
         part, fix = one.heading(), "say in a column what it says, or drop it"
+        merged |= {i: cell for i, cell in enumerate(row) if cell and i in may_be_merged}
         try:
             if heading and not part:
                 raise Refusal("the row stands below a heading", heading, fix)
             heading = part or heading
             check_run(beside, (*row, comment), timed)
             network_row = one.network(where, default)
+            filled = tuple(merged.get(place, cell) for place, cell in enumerate(row))
+            if replace(one, cells=filled).network(where, default) != network_row:
+                value = ", ".join({*filled}.difference(row))
+                fix = "fill it in: it may be as above, or as --target and the file have it"
+                raise Refusal("a cell is empty below a filled one", value, fix)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
             continue
         key = repr(replace(network_row, where="", latency_us=0.0))
         alike[key].append((network_row, (*row, comment)))
-        empty.update(n for n in _FILLED if n in table.places and not row[table.places[n]])
     fallen = _fallen(file, [one for rows in alike.values() for one, _ in rows])
     read.refused.extend(fallen.values())
     unread = {**unread, len(table.header): "comment"}
@@ -131,9 +137,6 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
             read.rows.extend(one for one, _ in rows)
-    if empty:
-        counts = ", ".join(f"{count} of {name}" for name, count in empty.items())
-        read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
 
 
 def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
