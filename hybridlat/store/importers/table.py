@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -153,14 +154,14 @@ def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
     fix = "correct it, or write that of the whole batch"
     for group in alike.values():
         us = dict(sorted({row.batch or 1: row.latency_us for row in group}.items()))
-        fall = _fall(us)
-        rest = {odd: {b: us[b] for b in us if b != odd} for odd in fall}
-        odd = [one for one, left in rest.items() if not _fall(left) and _rises(left)]
-        rising += bool(odd) or (not fall and _rises(us))
-        of = ", ".join(f"{us[batch] / 1e3:g} ms at {batch}" for batch in fall)
-        falls += [f"{group[0].names[0]}: {of}"] * bool(fall and not odd)
+        pairs = [(one, two) for one, two in combinations(us, 2) if us[two] < _LEAST_RISE * us[one]]
+        odd = set.intersection(*map(set, pairs)) if pairs else set[int]()
+        odd = {one for one in odd if _rises({batch: us[batch] for batch in us if batch != one})}
+        rising += bool(odd) or (not pairs and _rises(us))
+        of = ", ".join(f"{us[batch] / 1e3:g} ms at {batch}" for pair in pairs[:1] for batch in pair)
+        falls += [f"{group[0].names[0]}: {of}"] * bool(pairs and not odd)
         for row in group:
-            if fall and (row.batch or 1) in (odd or us):
+            if pairs and (row.batch or 1) in (odd or us):
                 left_out[row.where] = Refusal(why, of, fix).at(row.where)
     if len(falls) > rising:
         raise StoreError(f"{file}: {why} ({falls[0]}): write that of the whole batch")
@@ -169,16 +170,6 @@ def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
 
 def _rises(us: Mapping[int, float]) -> bool:
     return len(us) > 1 and us[min(us)] < _LEAST_RISE * us[max(us)]
-
-
-def _fall(us: Mapping[int, float]) -> tuple[int, ...]:
-    """The first two batches, in order, of which the larger is well below; empty for none."""
-    most = next(iter(us), 0)
-    for batch in us:
-        if us[batch] < _LEAST_RISE * us[most]:
-            return most, batch
-        most = max(most, batch, key=us.__getitem__)
-    return ()
 
 
 @dataclass(frozen=True)
