@@ -3,9 +3,8 @@
 import functools
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 
 from hybridlat.errors import TargetError
 from hybridlat.schema import names
@@ -170,22 +169,6 @@ def truth(text: str) -> bool:
     if text.lower() not in _TRUTHS:
         raise Refusal("a cell holds neither yes nor no", text, "write yes or no")
     return _TRUTHS[text.lower()]
-
-
-def differing(unread: Iterable[int], rows: Sequence[Sequence[str]]) -> Iterator[int]:
-    """The columns that say in words what sets the rows apart: numbers and times count runs."""
-    for place in unread:
-        texts = {row[place] for row in rows}
-        if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
-            yield place
-
-
-def _is_number_or_time(text: str) -> bool:
-    for read in (float, datetime.fromisoformat):
-        with suppress(ValueError):
-            read(text)
-            return True
-    return parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
 @functools.lru_cache(1 << 12)

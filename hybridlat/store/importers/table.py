@@ -17,7 +17,14 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.files import files_at
-from hybridlat.store.importers.sheets import ColumnMap, Table, check_run, read_table, unit_of
+from hybridlat.store.importers.sheets import (
+    ColumnMap,
+    Table,
+    check_run,
+    differing,
+    read_table,
+    unit_of,
+)
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
@@ -130,7 +137,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     unread = {**unread, len(table.header): "comment"}
     for every in alike.values():
         rows = [(one, row) for one, row in every if one.where not in fallen]
-        place = next(cells.differing(unread, [row for _, row in rows]), None)
+        place = next(differing(unread, [row for _, row in rows]), None)
         if place is not None:
             title = unread[place] or "a column without title"
             why = f"rows of one network differ in {title}, not read"
