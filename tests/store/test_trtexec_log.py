@@ -384,12 +384,22 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
     assert (row.latency_us, row.target.device) == (1230, "t4")
 
 
-def test_a_log_as_docker_keeps_it(tmp_path: Path) -> None:
-    lines = [{"log": f"{line}\n", "stream": "stdout"} for line in LOG_8.splitlines()]
-    (tmp_path / "a.log").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    (row,) = read_logs([tmp_path]).rows
-    assert (row.latency_us, row.names) == (1230, ("/nets/net_a",))
-    assert str(row.target) == "t4/tensorrt-8.6/fp16"
+def test_a_log_within_quotes(tmp_path: Path) -> None:
+    text = LOG_8.replace("--onnx=/nets/net_a.onnx", '"--onnx=/my nets/net_a.onnx"')
+    text = text.replace("[I] Latency", "\x1b[32m[I]\x1b[0m Latency") + "[I] DLACore: \n"
+    lines = text.splitlines()
+    in_json = ",\n".join(f"    {json.dumps(line)}" for line in lines)
+    for quoted in (
+        "".join(f"{json.dumps({'log': f'{x}{chr(10)}', 'stream': 'stdout'})}\n" for x in lines),
+        f'ok: [edge-04] => {{\n  "out.stdout_lines": [\n{in_json}\n  ]\n}}\n',
+        f"changed: [edge-04] => {json.dumps({'stdout': text, 'rc': 0})}\n",
+        f"{text.encode()!r}\n",
+        "stdout_lines:\n" + "".join(f"  - '{line}'\n" for line in lines),
+    ):
+        (tmp_path / "a.log").write_text(quoted)
+        (row,) = read_logs([tmp_path]).rows
+        assert (row.latency_us, row.names) == (1230, ("/my nets/net_a",))
+        assert str(row.target) == "t4/tensorrt-8.6/fp16"
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.txt", "a.json"])

@@ -53,7 +53,16 @@ def text_of(file: Path) -> str:
     text = re.sub("\r+\n?", "\n", data.decode(encoding_of(data), "replace"))
     if PRINTED["notebook"].search(text):
         raise Refusal("the file is a notebook", file.name, "save what its cells print as a .log")
-    return re.sub(PRINTED["escape"], "", text)
+    return re.sub(PRINTED["quoted"], _unquoted, re.sub(PRINTED["escape"], "", text))
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    """A line, or a whole text, that JSON, YAML or Python print in quotes, without them."""
+    if match[1] == "'":
+        return match[2]
+    escaped = {"n": "\n", "t": "\t"}
+    plain = re.sub(r"\\(.)", lambda one: escaped.get(one[1], one[1]), match[2] or match[4])
+    return f"\n{plain}\n" if match[4] else plain
 
 
 def read_times(path: Path, log_us: float | None = None) -> tuple[float, ...]:
