@@ -525,6 +525,8 @@ SHARED = {
     "[0] Tesla T4         | 34'C,   0 % |     2 / 15360 MB |\n": False,
     "$ ./gpu_burn 600 &\n": True,
     OTHER_JOB: True,
+    OTHER_JOB.replace("--onnx", "--device=2 --onnx"): False,
+    "$ python3 train.py --device=2 &\n": True,
     f"{OTHER_JOB}$ wait\n": False,
     f"{OTHER_JOB}[1]+  Done    trtexec --onnx=b.onnx\n": False,
     "$ tmux new -d 'trtexec --loadEngine=b.plan --duration=600'\n": True,

@@ -169,9 +169,15 @@ def _beside(text: str, starts: Sequence[int]) -> Iterator[str]:
         groups: list[list[str]] = [[]]
         for job in [job for at, job in jobs if own and at < start]:
             groups[-1].append(job) if job else groups.append([])
-        others = [[job for job in group if not own or own[1] not in job] for group in groups]
+        others = [[job for job in group if not own or _shares(job, own[1])] for group in groups]
         near = [o for o, group in zip(others, groups, strict=True) if len(o) < len(group)]
         yield next((job for jobs_left in (others[-1], *near) for job in jobs_left), "")
+
+
+def _shares(job: str, own: str) -> bool:
+    """Whether a job is another than a run's own, on the same GPU as far as it says."""
+    gpus = {dict(PRINTED["option"].findall(command)).get("device", "0") for command in (job, own)}
+    return own not in job and (len(gpus) == 1 or not job.startswith("trtexec"))
 
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
