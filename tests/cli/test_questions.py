@@ -25,7 +25,7 @@ from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.explain import read_layers
 from hybridlat.report.sweep import Over, Sweep
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.trtexec_log import TrtexecLog
+from hybridlat.store.importers.trtexec_run import TrtexecLog
 from tests.cli.shell import call, run
 
 L4, ORIN, T4 = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16", "t4/tensorrt/fp16"

@@ -9,7 +9,8 @@ import pytest
 from hybridlat.schema.measurement import facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal
-from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, read_runs, row_of
+from hybridlat.store.importers.trtexec_log import read_log, read_logs, read_runs, row_of
+from hybridlat.store.importers.trtexec_run import TrtexecLog
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \
@@ -454,6 +455,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     assert rows == [("a.log, line 2", "/nets/net_a", 1230), ("a.log, line 11", "/nets/net_b", 1500)]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
     seven, most = "NV Power Mode: 7W\n", "nvpmodel -m 2\nNV Power Mode: MAXN\n"
+    for words in ("# in 7 W mode", "jtop: NVP model MODE_7W", "7W power mode"):
+        (run,) = read_runs(f"{words}\n{LOG_8}")
+        assert run.power_mode in ("7W", "MODE_7W")
     modes = {f"{seven}{LOG_8}{most}{other}": ["7W", "MAXN"], f"{LOG_8}{other}{seven}": ["7W"] * 2}
     for text, of_runs in modes.items():
         assert [run.power_mode for run in read_runs(text)] == of_runs
@@ -499,6 +503,35 @@ def smi(*rows: tuple[str, str]) -> str:
     lines = "|   {}  Tesla T4      Off  | 00000000:00:1E.0 Off |                  0 |\n"
     lines += "| 30%   34C    P0    {} |   6014MiB / 15360MiB |    {}      Default |\n"
     return "".join(lines.format(number, *row) for number, row in enumerate(rows))
+
+
+COMMENTED = {
+    "# GPU 0 alone, 1.23 ms": "",
+    "# batch 8, 32x48": "",
+    "## resnet on DLA": "no plain run",
+    "// measured in INT8": "contradict",
+    "note: someone else's job was running": "no plain run",
+    "-- batch 16": "contradicts itself",
+    "* on a T4-8Q": "no plain run",
+    "# trtexec --int8": "",
+}
+
+
+@pytest.mark.parametrize(("comment", "reason"), COMMENTED.items())
+def test_a_comment_above_a_run_or_below_all(tmp_path: Path, comment: str, reason: str) -> None:
+    plain = LOG_8.replace("--exportTimes=out/times.json", "")
+    ended = plain + plain.partition("\n")[0].replace("RUNNING", "PASSED") + "\n"
+    for text in (f"{comment}\n{plain}", f"{ended}\n{comment}\n"):
+        (tmp_path / "a.log").write_text(text)
+        read = read_logs([tmp_path])
+        assert len(read.rows) + len(read.refused) == 1
+        assert [reason in refusal.reason for refusal in read.refused] == [True] * bool(reason)
+    (tmp_path / "a.log").write_text(f"{comment}\n{ended}# by hand\n{plain}")
+    assert len(read_logs([tmp_path]).rows) == 2 - bool(reason)
+    (run,) = read_runs(f"# clocks at 300 MHz\n{plain}")
+    (tmp_path / "a.log").write_text(f"# clocks at 300 MHz\n{plain}")
+    assert read_logs([tmp_path]).rows[0].labels["clock"] == "300"
+    assert run.comment == "# clocks at 300 MHz\n"
 
 
 IDLE, IN_USE = ("9W /  70W", "  3%"), ("65W /  70W", " 97%")
