@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path, PurePath
+from typing import Any
 
 import pytest
 
@@ -503,6 +504,38 @@ def smi(*rows: tuple[str, str]) -> str:
     lines = "|   {}  Tesla T4      Off  | 00000000:00:1E.0 Off |                  0 |\n"
     lines += "| 30%   34C    P0    {} |   6014MiB / 15360MiB |    {}      Default |\n"
     return "".join(lines.format(number, *row) for number, row in enumerate(rows))
+
+
+def timed(name: str, begin: int, begun: int, end: int, words: str, machine: str = "") -> str:
+    """A log of a run between these seconds of a minute."""
+    text = LOG_8.replace("--fp16", f"--fp16 {words}").replace("net_a", name).replace("times", name)
+    text = re.sub(r"-10:00:[0-9]{2}\]", f"-10:00:{end:02}]", text)
+    text = text.replace(f":{end:02}] [I] === Model", f":{begin:02}] [I] === Model")
+    text = text.replace("[05/01/2023-10:00:12] [I] Latency", "[I] Latency")
+    started = f"[05/01/2023-10:00:{begun:02}] [I] Starting inference\n[I] Latency"
+    return re.sub(r"\[\S+ \[I\] Latency", started, text) + f"[I]   UUID: {machine}\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [
+        (("net_b", 10, 30, 40, ""), "b"),  # the first was timed while it was built
+        (("net_b", 10, 25, 25, "", "GPU-a"), "b"),
+        (("net_b", 0, 10, 20, ""), "a"),  # it was timed while the first was built
+        (("net_b", 0, 10, 21, ""), ""),
+        (("net_b", 0, 2, 5, ""), "ab"),
+        (("net_b", 25, 30, 40, ""), "ab"),
+        (("net_a", 5, 20, 25, ""), "ab"),  # a copy
+        (("net_b", 10, 30, 40, "--device=1"), "ab"),
+        (("net_b", 10, 30, 40, "", "GPU-b"), "ab"),
+    ],
+)
+def test_runs_at_once_on_one_gpu(tmp_path: Path, other: tuple[Any, ...], kept: str) -> None:
+    (tmp_path / "a.log").write_text(timed("net_a", 5, 20, 25, "", "GPU-a"))
+    (tmp_path / "b.log").write_text(timed(*other))
+    read = read_logs([tmp_path])
+    assert "".join(row.where[0] for row in read.rows) == kept
+    assert all("another run was going on" in refusal.reason for refusal in read.refused)
 
 
 COMMENTED = {

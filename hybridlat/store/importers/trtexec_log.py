@@ -16,7 +16,7 @@ from hybridlat.store.importers.files import files_at
 from hybridlat.store.importers.sheets import check_run
 from hybridlat.store.importers.table import HELD, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
-from hybridlat.store.importers.trtexec_run import Run, TrtexecLog, path_of, with_builds
+from hybridlat.store.importers.trtexec_run import Run, TrtexecLog, meanwhile, path_of, with_builds
 
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
@@ -53,8 +53,8 @@ def read_logs(
     for file, log, times in runs:
         where = f"{shown[file]}, line {log.line}" if log.line else shown[file]
         try:
-            if log.objection is not None:
-                raise log.objection
+            if objection := log.objection or meanwhile(log, runs):
+                raise objection
             where = shown[times] if times else where
             times_us = read_times(times, log.median_us) if times else ()
             row = row_of(times or file, log, default, times_us)
@@ -132,6 +132,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     own = [str(onnx.with_suffix(""))] if onnx.name else []
     own += [engine.name.removesuffix(engine.suffix).removesuffix(".onnx")] if engine.name else []
     batch, shapes = trtexec_options.sizes_of(text, options)
+    stamps = PRINTED["stamp"].findall(text) or [""]
+    span = (stamps[0], _matched("begun", text) or stamps[0], stamps[-1])
     return TrtexecLog(
         fields={name: value for name, value in stated.items() if value},
         options=options,
@@ -149,6 +151,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         upper_us=(float(gpu[4]) / 100, trtexec_options.us(gpu[5])) if gpu and gpu[4] else None,
         clocks_hz=tuple(float(number or 0) * 1e9 or None for number in ghz),
         is_unstable=PRINTED["unstable"].search(text) is not None,
+        span=span,
+        gpu=(stated["device"], options.get("device", "0"), *PRINTED["uuid"].findall(text)[:1]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
@@ -26,6 +26,8 @@ class TrtexecLog:
     the first percentile of the GPU's time above the median with its share (0..1), ``objection`` why
     the run is no measurement, ``power_mode`` a Jetson's, ``clocks_hz`` the GPU's and its memory's.
     ``comment`` is what people wrote above it.
+    ``span`` is when the run and its timing began and when it ended, ``gpu`` the GPU's name, its
+    number, and the first UUID of its machine.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +47,8 @@ class TrtexecLog:
     clocks_hz: tuple[float | None, ...] = (None, None)
     is_unstable: bool = False
     power_mode: str = ""
+    span: tuple[str, str, str] = field(default=("", "", ""), compare=False)
+    gpu: tuple[str, ...] = field(default=(), compare=False)
     comment: str = ""
 
 
@@ -54,6 +58,19 @@ Run = tuple[Path, TrtexecLog, Path | None]  # its file, what it states, the file
 def path_of(options: Mapping[str, str], name: str) -> PurePath:
     """The path that an option names; an empty one without."""
     return PurePath(options.get(name, "").replace("\\", "/"))
+
+
+def meanwhile(log: TrtexecLog, runs: Iterable[Run]) -> Refusal | None:
+    """Why a run was not alone on its GPU: another was going on while it was timed."""
+    for file, other, _ in runs:
+        both = zip(log.gpu, other.gpu, strict=False)
+        begin, _, end = other.span
+        is_meanwhile = log.span[1] < end and begin < log.span[2] and log.span != other.span
+        if is_meanwhile and all(one == two or not (one and two) for one, two in both):
+            value = f"{' to '.join(log.span[1:])}, and in {file.name} {begin} to {end}"
+            fix = "run one after the other; import those of several machines one by one"
+            return Refusal("another run was going on while this one was timed", value, fix)
+    return None
 
 
 def with_builds(runs: Sequence[Run]) -> list[Run]:
