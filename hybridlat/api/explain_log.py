@@ -25,8 +25,9 @@ from hybridlat.onnx_io import Shapes
 from hybridlat.schema.names import MODES, engine_text
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.cells import Refusal, target_of
-from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, with_builds
+from hybridlat.store.importers.trtexec_log import read_runs
 from hybridlat.store.importers.trtexec_options import text_of
+from hybridlat.store.importers.trtexec_run import TrtexecLog, with_builds
 
 _BOUND, _SAME_CLOCK = 0.8, 1.05
 # Of ln(standard deviation of ln(latency) of single runs), on a quiet machine and on a busy one.

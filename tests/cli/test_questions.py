@@ -25,7 +25,7 @@ from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.explain import read_layers
 from hybridlat.report.sweep import Over, Sweep
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.trtexec_log import TrtexecLog
+from hybridlat.store.importers.trtexec_run import TrtexecLog
 from tests.cli.shell import call, run
 
 L4, ORIN, T4 = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16", "t4/tensorrt/fp16"
@@ -301,7 +301,7 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
         (log + log, "2 runs"),
         ("nothing", "no median of GPU Compute Time"),
         (log.replace("NVIDIA L4", "Orin"), "several boards have this name .*orin-nano"),
-        (vgpu, "run.log is of grid-t4-16q, which has no data sheet"),
+        (vgpu, "run.log: the device is a part of a GPU"),
     ):
         Path("run.log").write_text(text)
         with pytest.raises(InputError, match=said):

@@ -115,6 +115,7 @@ def test_what_a_row_says(
         *(("Median latency [µs]", "3", 3), ("inference time (sec)", "2", 2e6)),
         *(("Latency\u00a0(ms)", "3", 3000), ('"Latency\n(ms)"', "3", 3000)),
         *(("Latency/ms", "3", 3000), ("avg latency in us", "3", 3), ("latency, ms", "3", 3000)),
+        *(("Latency per batch (ms)", "3", 3000), ("lat_us", "3", 3)),
         *(("images_per_second", "1000", 4000), ("fps", "2", 2e6), ("Images/s", "2", 2e6)),
         ("Latency (ms);GPU Compute Time (ms)", "12;10", 10_000),  # as trtexec prints them
         ("latency_ms;gpu_time_ms", "12;10", 10_000),
@@ -138,13 +139,13 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
         "latency_ms": pa.array([Decimal("1.250"), Decimal("2.5"), None, Decimal("1e3")]),
         "size": pa.array([[3, 224, 320]] * 4),
         "note": pa.array([0, 1, 2**62, 3], pa.timestamp("ns")),
-        "batch": pa.array([2.5, None, None, 8.0]),
+        "batch": pa.array([2.5, 1.0, None, 8.0]),
         "source": pa.array([{"n": 1}, None, None, None]),
     }
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
     found, unread = read_networks([tmp_path], ColumnMap()), "\N{REPLACEMENT CHARACTER}"
     rows = [(r.names, r.latency_us, r.size, r.batch) for r in found.rows]
-    assert rows == [((unread,), 2500, (224, 320), None), (("d",), 1e6, (224, 320), 8)]
+    assert rows == [((unread,), 2500, (224, 320), 1), (("d",), 1e6, (224, 320), 8)]
     assert [(r.where, r.reason) for r in found.refused] == [
         ("t.parquet, row 1", "batch is not a whole number from 1 up"),
         ("t.parquet, row 3", "there is no latency"),
@@ -444,13 +445,17 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
             ("outlier", "no"),
             ("power", "61 W"),
         ),
+        *(("note", "no DLA, sparsity or MIG"), ("note", "without copies, NMS or end-to-end")),
+        *(("parallel", "no"), ("NMS", "no"), ("profiler", "none"), ("quantile", "0.5")),
         *(("stage", "inference"), ("kernel", "6.1.0-aws"), ("total_streams", "1"), ("api", "sync")),
     ],
 )
 def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, cell: str) -> None:
-    found = read(tmp_path, f"network,latency_ms,{title}\na,1,{cell}\n", default=T4)
-    assert only(found).labels == {}
-    assert found.notes == [f"t.csv: not read are the columns {title}"]
+    text = f'network,latency_ms,{title}\na,1,"{cell}"\n'
+    found = read(tmp_path, text if title == "note" else text.replace('"', ""), default=T4)
+    is_read = title == "note"
+    assert only(found).labels == ({"note": cell} if is_read else {})
+    assert found.notes == [f"t.csv: not read are the columns {title}"] * (not is_read)
 
 
 @pytest.mark.parametrize(
@@ -499,7 +504,22 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                        "outlier", "GPU was shared",
                        "includes H2D copies", "end-to-end", "min of 100 runs",
                        "on CPU", "2 GPUs", "includes data loading", "MIG slice",
-                       "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU")),
+                       "NMS included", "power-limited to 50 W", "DLA0 + GPU", "cold GPU",
+                       # a negation counts in its own phrase
+                       "no copies, two streams", "NMS included; not pruned", "not measured",
+                       "another job was running", "covers postprocessing", "capped at 50 W",
+                       "only the backbone, no head", "scaled from a V100", "on a T4-8Q")),
+        *((title, cell, "other work runs beside it")
+          for title, cell in [("co-located", "yes"), ("other load", "90 %"), ("parallel", "x")]),
+        *((title, "2", "several inferences run at once")
+          for title in ("tp_size", "world size", "requests in flight")),
+        ("NMS", "included", "more than the inference is timed"),
+        ("profiler", "nsys", "the row is of a run under a profiler"),
+        ("compute_unit", "DLA0 + GPU", "it ran on a DLA"),
+        ("status", "throttled", "the GPU was throttled"),
+        ("Temp throttled", "1", "the GPU was slowed or shared"),
+        *(("quantile", cell, "the figure is no median or mean of latencies")
+          for cell in ("0.99", ".05", "p999")),
         ("source", "roofline model", "the latency is none that was measured"),
         ("comment", "OOM", "the row says that its run failed"),
         ("Status", "RUNNING", "the row says that its run failed"),
@@ -520,7 +540,7 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
     ],
 )  # fmt: skip
 def test_runs_of_something_else(tmp_path: Path, title: str, cell: str, reason: str) -> None:
-    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,none\n"
+    text = f'network,latency_ms,{title}\na,1,"{cell}"\nb,1,none\n'
     found = read(tmp_path, text, default=T4)
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
     assert len(found.rows) == 1
@@ -564,7 +584,7 @@ MEASURED_ON = [
     *(("engine", f"a,1,{cell}", T4, f"{T4}") for cell in ("trt_fp16", "trtexec 8.6")),
     *(
         ("engine", f"a,1,TensorRT 8.6 {how}", T4, "what it was measured on cannot be read")
-        for how in ("(trtexec --best)", "(4 streams)", "bs=8", "CUDA graph")
+        for how in ("(trtexec --best)", "(4 streams)", "bs=8", "CUDA graph", "/ 10.3", "to 10.3")
     ),
     ("precision", "a,1,torch.float16", T4, f"{T4}"),
     *(
@@ -577,6 +597,14 @@ MEASURED_ON = [
     *(
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
         for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100", "T4+L4")
+    ),
+    *(
+        ("gpu", f"a,1,{cell}", T4, f"a part of a GPU, or one that was slowed: {cell}")
+        for cell in ("NVIDIA A10-12Q", "GRID T4-8C", "A100-1-5CME", "T4 (shared)", "half a T4")
+    ),
+    *(
+        (columns, f"a,1,{cell}", T4, "a part of a GPU, or one that was slowed")
+        for columns, cell in (("gpu", "T4 (throttled)"), ("target", "T4-4Q/TensorRT 8.6/FP16"))
     ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),
@@ -594,6 +622,22 @@ MEASURED_ON = [
             ("device,note", "Orin Nano", "contradict", "7W|MAXN mode|A100"),
             ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|torch 2.1"),
             ("size,note", "32", "contradict", "at 64x64|TensorRT 10.3|BF16"),
+            # behind a word such as "at" in a phrase that speaks of nothing else
+            ("batch,note", "4", "contradict", "we ran at batch 8 to fill it|on the V100 of Bob"),
+            ("batch,note", "4", "contradict", "engine was built for FP32 as it is|in batches of 8"),
+            (
+                "batch,note",
+                "4",
+                f"{T4}",
+                "run at batch 4 as ever|not in INT8|with FP32 accumulation",
+            ),
+            (
+                "size,note",
+                "32",
+                "contradict",
+                "the input was 64x64 here|tried with TensorRT 10.3 once",
+            ),
+            ("size,note", "32", f"{T4}", "with 3x3 kernels|same as on V100|trained at 64x64 once"),
             ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
         )
         for note in notes.split("|")
@@ -691,6 +735,12 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
         assert only(found).size == size
 
 
+def test_a_clock_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
+    for note in ("900 MHz", "clocks had been locked to 900 MHz"):
+        found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
+        assert only(found).labels == {"clock": "900", "note": note}
+
+
 @pytest.mark.parametrize("time", ["time_ms", "time (s)"])
 @pytest.mark.parametrize(
     "rows",
@@ -732,8 +782,23 @@ def test_files_that_are_not_read_are_named_or_refused(tmp_path: Path) -> None:
     assert not read_networks([tmp_path / "t.csv"], ColumnMap()).notes
 
 
-def test_cells_that_were_merged_are_named(tmp_path: Path) -> None:
-    text = "network,device,batch,latency_ms\na,V100,8,1\nb,,,2\nc,,8,3\n"
-    (note,) = read(tmp_path, text, default=T4).notes
-    words = "empty cells are as --target or the file has it: 2 of device, 1 of batch"
-    assert note == f"t.csv: {words}"
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        ("a,V100,8,1 b,,8,2 c,,8,3 d,V100,8,4", "ad"),
+        ("a,V100,8,1 b,V100,,2", "a"),
+        ("a,T4,1,OOM b,V100,1,OOM c,,1,2", ""),  # what is above it was left out
+        ("a,TeslaT4,1,1 b,,1,2 c,V100,1,3 d,,1,4", "abc"),  # both readings are one
+        ("a,,,1 b,V100,8,2", "ab"),
+    ],
+)
+def test_an_empty_cell_below_a_filled_one_has_two_readings(
+    tmp_path: Path, rows: str, kept: str
+) -> None:
+    text = "\n".join(["network,device,batch,latency_ms", *rows.split()])
+    found = read(tmp_path, text, default=T4)
+    assert "".join(row.names[0] for row in found.rows) == kept
+    reasons = {refusal.reason for refusal in found.refused} - {"the row says that its run failed"}
+    assert reasons <= {"a cell is empty below a filled one", "the latency is not a positive number"}
+    values = [refusal.value for refusal in found.refused if "empty" in refusal.reason]
+    assert values == ["V100"] * len(values) or values == ["8"]

@@ -3,13 +3,15 @@
 import json
 import re
 from pathlib import Path, PurePath
+from typing import Any
 
 import pytest
 
 from hybridlat.schema.measurement import facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal
-from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, read_runs, row_of
+from hybridlat.store.importers.trtexec_log import read_log, read_logs, read_runs, row_of
+from hybridlat.store.importers.trtexec_run import TrtexecLog
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \
@@ -384,12 +386,22 @@ def test_texts_of_other_shells(tmp_path: Path, coding: str, end: str) -> None:
     assert (row.latency_us, row.target.device) == (1230, "t4")
 
 
-def test_a_log_as_docker_keeps_it(tmp_path: Path) -> None:
-    lines = [{"log": f"{line}\n", "stream": "stdout"} for line in LOG_8.splitlines()]
-    (tmp_path / "a.log").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    (row,) = read_logs([tmp_path]).rows
-    assert (row.latency_us, row.names) == (1230, ("/nets/net_a",))
-    assert str(row.target) == "t4/tensorrt-8.6/fp16"
+def test_a_log_within_quotes(tmp_path: Path) -> None:
+    text = LOG_8.replace("--onnx=/nets/net_a.onnx", '"--onnx=/my nets/net_a.onnx"')
+    text = text.replace("[I] Latency", "\x1b[32m[I]\x1b[0m Latency") + "[I] DLACore: \n"
+    lines = text.splitlines()
+    in_json = ",\n".join(f"    {json.dumps(line)}" for line in lines)
+    for quoted in (
+        "".join(f"{json.dumps({'log': f'{x}{chr(10)}', 'stream': 'stdout'})}\n" for x in lines),
+        f'ok: [edge-04] => {{\n  "out.stdout_lines": [\n{in_json}\n  ]\n}}\n',
+        f"changed: [edge-04] => {json.dumps({'stdout': text, 'rc': 0})}\n",
+        f"{text.encode()!r}\n",
+        "stdout_lines:\n" + "".join(f"  - '{line}'\n" for line in lines),
+    ):
+        (tmp_path / "a.log").write_text(quoted)
+        (row,) = read_logs([tmp_path]).rows
+        assert (row.latency_us, row.names) == (1230, ("/my nets/net_a",))
+        assert str(row.target) == "t4/tensorrt-8.6/fp16"
 
 
 @pytest.mark.parametrize("name", ["a.log", "a.txt", "a.json"])
@@ -444,6 +456,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     assert rows == [("a.log, line 2", "/nets/net_a", 1230), ("a.log, line 11", "/nets/net_b", 1500)]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
     seven, most = "NV Power Mode: 7W\n", "nvpmodel -m 2\nNV Power Mode: MAXN\n"
+    for words in ("# in 7 W mode", "jtop: NVP model MODE_7W", "7W power mode"):
+        (run,) = read_runs(f"{words}\n{LOG_8}")
+        assert run.power_mode in ("7W", "MODE_7W")
     modes = {f"{seven}{LOG_8}{most}{other}": ["7W", "MAXN"], f"{LOG_8}{other}{seven}": ["7W"] * 2}
     for text, of_runs in modes.items():
         assert [run.power_mode for run in read_runs(text)] == of_runs
@@ -491,6 +506,67 @@ def smi(*rows: tuple[str, str]) -> str:
     return "".join(lines.format(number, *row) for number, row in enumerate(rows))
 
 
+def timed(name: str, begin: int, begun: int, end: int, words: str, machine: str = "") -> str:
+    """A log of a run between these seconds of a minute."""
+    text = LOG_8.replace("--fp16", f"--fp16 {words}").replace("net_a", name).replace("times", name)
+    text = re.sub(r"-10:00:[0-9]{2}\]", f"-10:00:{end:02}]", text)
+    text = text.replace(f":{end:02}] [I] === Model", f":{begin:02}] [I] === Model")
+    text = text.replace("[05/01/2023-10:00:12] [I] Latency", "[I] Latency")
+    started = f"[05/01/2023-10:00:{begun:02}] [I] Starting inference\n[I] Latency"
+    return re.sub(r"\[\S+ \[I\] Latency", started, text) + f"[I]   UUID: {machine}\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [
+        (("net_b", 10, 30, 40, ""), "b"),  # the first was timed while it was built
+        (("net_b", 10, 25, 25, "", "GPU-a"), "b"),
+        (("net_b", 0, 10, 20, ""), "a"),  # it was timed while the first was built
+        (("net_b", 0, 10, 21, ""), ""),
+        (("net_b", 0, 2, 5, ""), "ab"),
+        (("net_b", 25, 30, 40, ""), "ab"),
+        (("net_a", 5, 20, 25, ""), "ab"),  # a copy
+        (("net_b", 10, 30, 40, "--device=1"), "ab"),
+        (("net_b", 10, 30, 40, "", "GPU-b"), "ab"),
+    ],
+)
+def test_runs_at_once_on_one_gpu(tmp_path: Path, other: tuple[Any, ...], kept: str) -> None:
+    (tmp_path / "a.log").write_text(timed("net_a", 5, 20, 25, "", "GPU-a"))
+    (tmp_path / "b.log").write_text(timed(*other))
+    read = read_logs([tmp_path])
+    assert "".join(row.where[0] for row in read.rows) == kept
+    assert all("another run was going on" in refusal.reason for refusal in read.refused)
+
+
+COMMENTED = {
+    "# GPU 0 alone, 1.23 ms": "",
+    "# batch 8, 32x48": "",
+    "## resnet on DLA": "no plain run",
+    "// measured in INT8": "contradict",
+    "note: someone else's job was running": "no plain run",
+    "-- batch 16": "contradicts itself",
+    "* on a T4-8Q": "no plain run",
+    "# trtexec --int8": "",
+}
+
+
+@pytest.mark.parametrize(("comment", "reason"), COMMENTED.items())
+def test_a_comment_above_a_run_or_below_all(tmp_path: Path, comment: str, reason: str) -> None:
+    plain = LOG_8.replace("--exportTimes=out/times.json", "")
+    ended = plain + plain.partition("\n")[0].replace("RUNNING", "PASSED") + "\n"
+    for text in (f"{comment}\n{plain}", f"{ended}\n{comment}\n"):
+        (tmp_path / "a.log").write_text(text)
+        read = read_logs([tmp_path])
+        assert len(read.rows) + len(read.refused) == 1
+        assert [reason in refusal.reason for refusal in read.refused] == [True] * bool(reason)
+    (tmp_path / "a.log").write_text(f"{comment}\n{ended}# by hand\n{plain}")
+    assert len(read_logs([tmp_path]).rows) == 2 - bool(reason)
+    (run,) = read_runs(f"# clocks at 300 MHz\n{plain}")
+    (tmp_path / "a.log").write_text(f"# clocks at 300 MHz\n{plain}")
+    assert read_logs([tmp_path]).rows[0].labels["clock"] == "300"
+    assert run.comment == "# clocks at 300 MHz\n"
+
+
 IDLE, IN_USE = ("9W /  70W", "  3%"), ("65W /  70W", " 97%")
 CSV = "$ nvidia-smi --query-gpu=name,utilization.gpu --format=csv\nname, utilization.gpu [%]\n"
 OTHER_JOB = "$ nohup trtexec --onnx=b.onnx > b.log 2>&1 &\n[1] 71\n"
@@ -515,6 +591,8 @@ SHARED = {
     "[0] Tesla T4         | 34'C,   0 % |     2 / 15360 MB |\n": False,
     "$ ./gpu_burn 600 &\n": True,
     OTHER_JOB: True,
+    OTHER_JOB.replace("--onnx", "--device=2 --onnx"): False,
+    "$ python3 train.py --device=2 &\n": True,
     f"{OTHER_JOB}$ wait\n": False,
     f"{OTHER_JOB}[1]+  Done    trtexec --onnx=b.onnx\n": False,
     "$ tmux new -d 'trtexec --loadEngine=b.plan --duration=600'\n": True,

@@ -3,9 +3,8 @@
 import functools
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 
 from hybridlat.errors import TargetError
 from hybridlat.schema import names
@@ -28,6 +27,10 @@ _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNOR
 _NOTED = {
     name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
 }
+_SHARED = re.compile(shipped_table("names")["words"]["shared"], re.IGNORECASE)
+_BEHIND, _OF_OTHERS = (
+    re.compile(form, re.IGNORECASE) for form in shipped_table("names")["prose"].values()
+)
 _PARTS = re.compile(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)|\s--")  # of a note
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
@@ -168,22 +171,6 @@ def truth(text: str) -> bool:
     return _TRUTHS[text.lower()]
 
 
-def differing(unread: Iterable[int], rows: Sequence[Sequence[str]]) -> Iterator[int]:
-    """The columns that say in words what sets the rows apart: numbers and times count runs."""
-    for place in unread:
-        texts = {row[place] for row in rows}
-        if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
-            yield place
-
-
-def _is_number_or_time(text: str) -> bool:
-    for read in (float, datetime.fromisoformat):
-        with suppress(ValueError):
-            read(text)
-            return True
-    return parted(text)[1] != "" or not any(map(str.isalpha, text))
-
-
 @functools.lru_cache(1 << 12)
 def is_device(text: str) -> bool:
     """Whether a text names a device that has a data sheet."""
@@ -198,7 +185,11 @@ def target_of(
     """The target of a row's fields (target, or device, engine, version and precision)."""
     stated = {name: text for name, text in fields.items() if text}
     device = engine = precision = ""
+    whose = stated.get("device") or stated.get("target", "").partition("/")[0]
     try:
+        if _SHARED.search(whose) and names.device_name(whose) not in names.own_sheets():
+            fix = "write a MIG slice as a100-mig-1g.5gb, any other as a device with its own sheet"
+            raise Refusal("the device is a part of a GPU, or one that was slowed", whose, fix)
         if "device" in stated:
             device = names.device_name(stated["device"])
         if "precision" in stated:
@@ -245,6 +236,16 @@ def board(device: str, default: Target | None) -> str:
     raise Refusal("several boards have this chip", value, "name it, or say which with --target")
 
 
+def _stated_within(part: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """What a part of a note states, by all of its words or behind one such as "on"."""
+    yield (whole := stated_by(part))
+    if not (whole[1] or _OF_OTHERS.search(part)):
+        for behind in _BEHIND.finditer(part):
+            words = part[behind.end() :].split()[:4]
+            each = (stated_by(" ".join(words[:count]).strip(".!?")) for count in (4, 3, 2, 1))
+            yield next((one for one in each if one[1]), whole)
+
+
 @functools.lru_cache(1 << 12)
 def stated_by(part: str) -> tuple[str, frozenset[str]]:
     """What a cell or a part of a note is in itself (``V100`` of "on V100"), and of which kinds."""
@@ -254,15 +255,19 @@ def stated_by(part: str) -> tuple[str, frozenset[str]]:
     return fact, frozenset(kinds | ({"device"} if is_device(fact) else set()))
 
 
-def checked_note(note: str, target: Target, batch: int | None, size: Size | None) -> Size | None:
-    """The size, which the note may state; Refusal for a part that is another fact than its row's.
+def checked_note(
+    note: str, target: Target, batch: int | None, size: Size | None
+) -> tuple[Size | None, dict[str, str]]:
+    """The size, which the note may state, and the clock in MHz that the GPU had.
 
-    A part that says more (``faster than FP32``) may be of something else: it counts for nothing.
+    Refusal for a part that is another fact than its row's.
+    A part that speaks of more (``faster than FP32``) counts for nothing.
     """
-    for part in dict.fromkeys(_PARTS.split(note)):
-        fact, kinds = stated_by(part)
+    held = dict[str, str]()
+    parts = dict.fromkeys(_PARTS.split(note))
+    for own_part, (fact, kinds) in ((part, one) for part in parts for one in _stated_within(part)):
         device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
-        is_export = "exporter" in kinds and fact == part.strip()
+        is_export = "exporter" in kinds and fact == own_part.strip()
         if not kinds or (is_export and "torch" not in target.engine):
             continue  # not "measured in" it: the file comes from there
         stated = {name: fact * (name in kinds) for name in ("engine", "precision")}
@@ -273,10 +278,11 @@ def checked_note(note: str, target: Target, batch: int | None, size: Size | None
         noted = shape(fact.lstrip("=: _" + string.ascii_letters))[1] if "size" in kinds else size
         size = size or noted
         is_other |= noted != size
+        held |= {name: re.sub(r"\D", "", fact) for name in kinds & {"clock"}}
         if is_other or ("mode" in kinds and other.device != target.device):
             own = f"{fact} beside {target.device}, batch {batch or 1}, size {size or 'of the file'}"
             raise Refusal("the row contradicts itself", own, "correct one of them")
-    return size
+    return size, held
 
 
 def _agreeing(target: Target, *parts: str) -> Target:

@@ -3,8 +3,10 @@
 import functools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -162,6 +164,22 @@ def _objection(*texts: str) -> str:
     """Why a title, a cell and the title of the latency are of no plain run; empty if they may."""
     each = (reason for reason, *of in _OBJECTIONS if all(map(re.Pattern.fullmatch, of, texts)))
     return next(each, "")
+
+
+def differing(unread: Iterable[int], rows: Sequence[Sequence[str]]) -> Iterator[int]:
+    """The columns that say in words what sets the rows apart: numbers and times count runs."""
+    for place in unread:
+        texts = {row[place] for row in rows}
+        if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
+            yield place
+
+
+def _is_number_or_time(text: str) -> bool:
+    for read in (float, datetime.fromisoformat):
+        with suppress(ValueError):
+            read(text)
+            return True
+    return cells.parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:

@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,7 +17,14 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.files import files_at
-from hybridlat.store.importers.sheets import ColumnMap, Table, check_run, read_table, unit_of
+from hybridlat.store.importers.sheets import (
+    ColumnMap,
+    Table,
+    check_run,
+    differing,
+    read_table,
+    unit_of,
+)
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")  # of merged cells all but one are empty
@@ -101,29 +109,35 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
     beside = {place: title for place, title in titles.items() if title not in column_map.labels}
     beside |= {**unread, len(table.header): "comment"}
     timed = unit_of(table.header[table.places["latency"]])[0] if "latency" in table.places else ""
-    heading, empty = "", Counter[str]()
+    may_be_merged = {table.places[name] for name in _FILLED if name in table.places}
+    heading, merged = "", dict[int, str]()
     alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, (row, comment) in enumerate(zip(table.rows, table.comments, strict=True), start=1):
         where, one = f"{file.name}, row {number}", _Row(row, table, comment)
         part, fix = one.heading(), "say in a column what it says, or drop it"
+        merged |= {i: cell for i, cell in enumerate(row) if cell and i in may_be_merged}
         try:
             if heading and not part:
                 raise Refusal("the row stands below a heading", heading, fix)
             heading = part or heading
             check_run(beside, (*row, comment), timed)
             network_row = one.network(where, default)
+            filled = tuple(merged.get(place, cell) for place, cell in enumerate(row))
+            if replace(one, cells=filled).network(where, default) != network_row:
+                value = ", ".join({*filled}.difference(row))
+                fix = "fill it in: it may be as above, or as --target and the file have it"
+                raise Refusal("a cell is empty below a filled one", value, fix)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
             continue
         key = repr(replace(network_row, where="", latency_us=0.0))
         alike[key].append((network_row, (*row, comment)))
-        empty.update(n for n in _FILLED if n in table.places and not row[table.places[n]])
     fallen = _fallen(file, [one for rows in alike.values() for one, _ in rows])
     read.refused.extend(fallen.values())
     unread = {**unread, len(table.header): "comment"}
     for every in alike.values():
         rows = [(one, row) for one, row in every if one.where not in fallen]
-        place = next(cells.differing(unread, [row for _, row in rows]), None)
+        place = next(differing(unread, [row for _, row in rows]), None)
         if place is not None:
             title = unread[place] or "a column without title"
             why = f"rows of one network differ in {title}, not read"
@@ -131,9 +145,6 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
             read.rows.extend(one for one, _ in rows)
-    if empty:
-        counts = ", ".join(f"{count} of {name}" for name, count in empty.items())
-        read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
 
 
 def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
@@ -150,14 +161,14 @@ def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
     fix = "correct it, or write that of the whole batch"
     for group in alike.values():
         us = dict(sorted({row.batch or 1: row.latency_us for row in group}.items()))
-        fall = _fall(us)
-        rest = {odd: {b: us[b] for b in us if b != odd} for odd in fall}
-        odd = [one for one, left in rest.items() if not _fall(left) and _rises(left)]
-        rising += bool(odd) or (not fall and _rises(us))
-        of = ", ".join(f"{us[batch] / 1e3:g} ms at {batch}" for batch in fall)
-        falls += [f"{group[0].names[0]}: {of}"] * bool(fall and not odd)
+        pairs = [(one, two) for one, two in combinations(us, 2) if us[two] < _LEAST_RISE * us[one]]
+        odd = set.intersection(*map(set, pairs)) if pairs else set[int]()
+        odd = {one for one in odd if _rises({batch: us[batch] for batch in us if batch != one})}
+        rising += bool(odd) or (not pairs and _rises(us))
+        of = ", ".join(f"{us[batch] / 1e3:g} ms at {batch}" for pair in pairs[:1] for batch in pair)
+        falls += [f"{group[0].names[0]}: {of}"] * bool(pairs and not odd)
         for row in group:
-            if fall and (row.batch or 1) in (odd or us):
+            if pairs and (row.batch or 1) in (odd or us):
                 left_out[row.where] = Refusal(why, of, fix).at(row.where)
     if len(falls) > rising:
         raise StoreError(f"{file}: {why} ({falls[0]}): write that of the whole batch")
@@ -166,16 +177,6 @@ def _fallen(file: Path, rows: Iterable[NetworkRow]) -> dict[str, Refusal]:
 
 def _rises(us: Mapping[int, float]) -> bool:
     return len(us) > 1 and us[min(us)] < _LEAST_RISE * us[max(us)]
-
-
-def _fall(us: Mapping[int, float]) -> tuple[int, ...]:
-    """The first two batches, in order, of which the larger is well below; empty for none."""
-    most = next(iter(us), 0)
-    for batch in us:
-        if us[batch] < _LEAST_RISE * us[most]:
-            return most, batch
-        most = max(most, batch, key=us.__getitem__)
-    return ()
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,8 @@ class _Row:
         if "launch" in facts:
             facts["launch"] = "graph" if facts["launch"] else "stream"
         note = f"{labels.get('note', '') * ('note' not in kept)}; {self.comment}"
-        size = cells.checked_note(note, target, batch, size)
+        size, held_by = cells.checked_note(note, target, batch, size)
+        labels = {**held_by, **labels}
         names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
         return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
 

@@ -4,65 +4,33 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
-from hybridlat.store.importers.cells import MOST_US, target_of
+from hybridlat.store.importers.cells import MOST_US, checked_note, target_of
 from hybridlat.store.importers.files import files_at
-from hybridlat.store.importers.table import ANY_NETWORK, NetworkRow, Refusal, Rows
+from hybridlat.store.importers.sheets import check_run
+from hybridlat.store.importers.table import HELD, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
+from hybridlat.store.importers.trtexec_run import Run, TrtexecLog, meanwhile, path_of, with_builds
 
 ENDINGS = (".log", ".txt", ".json")
 _FEWEST = 5  # inferences
-_BOARD = ("device", "version")  # of an engine, which runs nowhere else
 _DOUBT = "trtexec calls the time unstable, or timed hardly any inference: kept as suspect"
 _UNSIZED = "no sizes are stated: they are those of the file, and 1 where it leaves them free"
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 """The board and a remark, by name, multiprocessors, bytes, the user's device and power mode."""
-_Run = tuple[Path, "TrtexecLog", Path | None]  # its file, what it states, the file of its times
-
-
-@dataclass(frozen=True)
-class TrtexecLog:
-    """What one run of trtexec states.
-
-    ``fields`` are device, engine, version and precision; ``options`` are those of its command.
-    ``times`` is the file of its times, ``labels`` how it ran. ``names`` are what its network may be
-    called; an empty one stands for the log's own name. ``shapes`` are those of inputs; where
-    ``is_typed``, the network's types decide the precision. ``board`` is the number of
-    multiprocessors and the bytes of memory. ``medians_us`` are those of the summary, ``upper_us``
-    the first percentile of the GPU's time above the median with its share (0..1), ``objection`` why
-    the run is no measurement, ``power_mode`` a Jetson's, ``clocks_hz`` the GPU's and its memory's.
-    """
-
-    fields: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict, compare=False)
-    names: tuple[str, ...] = ("",)
-    median_us: float | None = None
-    batch: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    times: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    is_typed: bool = False
-    board: tuple[int | None, int | None] = (None, None)
-    objection: Refusal | None = None
-    line: int = 0
-    medians_us: Mapping[str, float] = field(default_factory=dict)
-    upper_us: tuple[float, float] | None = None
-    clocks_hz: tuple[float | None, ...] = (None, None)
-    is_unstable: bool = False
-    power_mode: str = ""
 
 
 def read_logs(
     paths: Iterable[Path], default: Target | None = None, board_of: BoardOf | None = None
 ) -> Rows:
     """The rows of all runs and exported times at ``paths``, and what holds none."""
-    read, runs = Rows(), list[tuple[Path, TrtexecLog, Path | None]]()
+    read, runs = Rows(), list[Run]()
     files = files_at(paths, ENDINGS, "logs or times of trtexec", read.notes)
     exports = dict.fromkeys(file for file in files if file.suffix.lower() == ".json")
     names = Counter(file.name for file in files)
@@ -85,8 +53,8 @@ def read_logs(
     for file, log, times in runs:
         where = f"{shown[file]}, line {log.line}" if log.line else shown[file]
         try:
-            if log.objection is not None:
-                raise log.objection
+            if objection := log.objection or meanwhile(log, runs):
+                raise objection
             where = shown[times] if times else where
             times_us = read_times(times, log.median_us) if times else ()
             row = row_of(times or file, log, default, times_us)
@@ -100,71 +68,26 @@ def read_logs(
     return read
 
 
-def with_builds(runs: Sequence[_Run]) -> list[_Run]:
-    """The runs, those of a loaded engine as it was built; what only built one of them is none.
-
-    The build is the last above the run, or the only one of all other files.
-    """
-    result, used, builds = list[_Run](), set[int](), defaultdict[str, list[_Run]](list)
-    for run in runs:
-        if not (run[1].objection and run[1].objection.value.startswith("&&&& FAILED")):
-            builds[_path(run[1].options, "saveEngine").name].append(run)
-    for file, log, times in runs:
-        engine = _path(log.options, "loadEngine")
-        saved = builds.get(engine.name, []) if engine.name else []
-        above = [one for other, one, _ in saved if other == file and one.line < log.line]
-        board = [log.fields.get(name) for name in _BOARD]
-        elsewhere = [one for other, one, _ in saved if other != file]
-        others = [one for one in elsewhere if [one.fields.get(n) for n in _BOARD] == board]
-        is_only = len(others) == 1 and not ANY_NETWORK.fullmatch(engine.stem.lower())
-        for build in above[-1:] or (others if is_only else []):
-            log = _loaded(log, build)
-            used.add(id(build))
-        result.append((file, log, times))
-    return [run for run in result if run[1].median_us or id(run[1]) not in used]
-
-
-def _loaded(log: TrtexecLog, build: TrtexecLog) -> TrtexecLog:
-    """The run of a loaded engine with what the log of its build states."""
-    options = trtexec_options.of_engine(build.options, log.options, log.shapes)
-    fields, objection = dict(log.fields), log.objection
-    try:
-        trtexec_options.check(options, "")
-        fields["precision"] = trtexec_options.precision_of(options, build.is_typed)
-    except Refusal as refusal:
-        objection = objection or refusal
-    return replace(
-        log,
-        fields=fields,
-        names=(*filter(None, build.names), *log.names),
-        labels={**log.labels, "options": trtexec_options.kept(options)},
-        is_typed=build.is_typed,
-        objection=objection,
-    )
-
-
 def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
     above, smi = trtexec_options.above(text, starts), [*PRINTED["smi"].finditer(text)]
-    for start, end, (mode, hindered, watts, most, memory_most, *mhz) in zip(
-        starts, [*starts[1:], len(text)], above, strict=True
-    ):
-        log = replace(read_log(text[start:end], line), power_mode=mode)
+    for start, end, over in zip(starts, [*starts[1:], len(text)], above, strict=True):
+        log = read_log(text[start:end], line)
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
         device = log.options.get("device", "0")
         own = [row.groups("") for row in smi if row.start() < start and row[1] == device]
         _, use, cap = [("", "", ""), *own][-1]
-        hindered = hindered or (use and f"GPU {device}: {use}")
-        watts = watts or cap * ("PCI" not in log.fields.get("device", ""))  # whose limit is lower
-        slowed = trtexec_options.slowed(mode, hindered, mhz, log.clocks_hz)
-        objection = log.objection or slowed or nameless
-        held = {"clock": most, "memory_clock": memory_most, "power_limit": watts}
-        held = {name: f"{float(number):g}" for name, number in held.items() if number}
-        runs.append(replace(log, names=names, labels={**held, **log.labels}, objection=objection))
+        over["smi"] = use and f"GPU {device}: {use}"
+        cap *= "PCI" not in log.fields.get("device", "")  # whose limit is lower
+        objection = log.objection or trtexec_options.slowed(over, log.clocks_hz) or nameless
+        held = (over["most"], over["memory_most"], over["power_limit"] or cap)
+        labels = {name: f"{float(mhz):g}" for name, mhz in zip(HELD, held, strict=True) if mhz}
+        log = replace(log, names=names, labels={**labels, **log.labels}, objection=objection)
+        runs.append(replace(log, power_mode=over["power_mode"], comment=over["comment"]))
         line += text.count("\n", start, end)
     return runs
 
@@ -205,10 +128,12 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     labels["clock"] = str(max(map(int, PRINTED["busy_at"].findall(text)), default=""))
     ghz = (_matched(name, text) for name in ("clock", "memory_clock"))
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
-    onnx, engine, times = (_path(options, n) for n in ("onnx", "loadEngine", "exportTimes"))
+    onnx, engine, times = (path_of(options, n) for n in ("onnx", "loadEngine", "exportTimes"))
     own = [str(onnx.with_suffix(""))] if onnx.name else []
     own += [engine.name.removesuffix(engine.suffix).removesuffix(".onnx")] if engine.name else []
     batch, shapes = trtexec_options.sizes_of(text, options)
+    stamps = PRINTED["stamp"].findall(text) or [""]
+    span = (stamps[0], _matched("begun", text) or stamps[0], stamps[-1])
     return TrtexecLog(
         fields={name: value for name, value in stated.items() if value},
         options=options,
@@ -226,6 +151,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         upper_us=(float(gpu[4]) / 100, trtexec_options.us(gpu[5])) if gpu and gpu[4] else None,
         clocks_hz=tuple(float(number or 0) * 1e9 or None for number in ghz),
         is_unstable=PRINTED["unstable"].search(text) is not None,
+        span=span,
+        gpu=(stated["device"], options.get("device", "0"), *PRINTED["uuid"].findall(text)[:1]),
     )
 
 
@@ -275,12 +202,13 @@ def _settled(
             or (target.precision != default.precision and not log.is_typed)
         ):
             raise Refusal(CONTRADICTION, f"{target}, not {default}", "correct or omit --target")
+    comment = "; ".join(line.strip(" \t#/*->") for line in log.comment.splitlines())
+    check_run({0: "comment"}, (comment,), "")
+    batch, *_ = next(iter(row.shapes.values()), (row.batch,))
+    _, held = checked_note(comment, target, batch, None)
+    row = replace(row, labels={**held, **row.labels})
     allowed = PRECISIONS if default is None else (default.precision,)
     return replace(row, target=target, typed=allowed if log.is_typed else ()), note
-
-
-def _path(options: Mapping[str, str], name: str) -> PurePath:
-    return PurePath(options.get(name, "").replace("\\", "/"))
 
 
 def _matched(name: str, text: str) -> str:

@@ -39,6 +39,7 @@ _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
 _HELD_SHARE = 0.95  # of the own clock or power: a lock above it steadies, and slows little
 _CLOCKS = (("the GPU's clock", "MHz", 1e6), ("the memory's clock", "MHz", 1e6))
 _HELD = (*_CLOCKS, ("the GPU's power", "W", 1.0))
+_HINDRANCES = ("job", "profiled", "busy", "hindered", "smi")
 _MOST_APART = 1.25  # the times may hold the warm-up, which the log's median leaves out
 _MOST_AT_ONCE = 1.5  # of the medians of all inferences to the time from first to last
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
@@ -53,7 +54,16 @@ def text_of(file: Path) -> str:
     text = re.sub("\r+\n?", "\n", data.decode(encoding_of(data), "replace"))
     if PRINTED["notebook"].search(text):
         raise Refusal("the file is a notebook", file.name, "save what its cells print as a .log")
-    return re.sub(PRINTED["escape"], "", text)
+    return re.sub(PRINTED["quoted"], _unquoted, re.sub(PRINTED["escape"], "", text))
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    """A line, or a whole text, that JSON, YAML or Python print in quotes, without them."""
+    if match[1] == "'":
+        return match[2]
+    escaped = {"n": "\n", "t": "\t"}
+    plain = re.sub(r"\\(.)", lambda one: escaped.get(one[1], one[1]), match[2] or match[4])
+    return f"\n{plain}\n" if match[4] else plain
 
 
 def read_times(path: Path, log_us: float | None = None) -> tuple[float, ...]:
@@ -134,21 +144,14 @@ def check(options: Mapping[str, str], text: str, below: str = "") -> None:
             raise Refusal("the engine is built for other sizes", part[:80], "build it for these")
 
 
-def above(text: str, starts: Sequence[int]) -> list[tuple[str, ...]]:
-    """What stands above each run; empty for none.
-
-    It is the power mode, a hindrance, the power limit, the clocks of ``jetson_clocks`` and those
-    that were locked, of the GPU and its memory, in MHz.
-    """
-    modes = _last("power_mode", text, starts)
-    hindrances = (_last(name, text, starts) for name in ("profiled", "busy", "hindered"))
-    names = ("power_limit", "most", "memory_most", "locked", "memory_locked")
-    others = (_last(name, text, starts) for name in names)
-    by_run = zip(_beside(text, starts), *hindrances, strict=True)
-    first = [next(filter(None, each), "") for each in by_run]
-    if all(not mode or mode.isdecimal() for mode in modes):  # below all runs it is theirs too
-        modes = _last("power_mode", text, [len(text)]) * len(starts)
-    return list(zip(modes, first, *others, strict=True))
+def above(text: str, starts: Sequence[int]) -> Iterator[dict[str, str]]:
+    """What is printed last above each run, by what it is; empty for nothing."""
+    last = {name: _last(name, text, starts) for name in _TABLE["above"]}
+    for name in ("comment", "power_mode"):  # below all runs it is theirs too
+        if all(not each or each.isdecimal() for each in last[name]):
+            last[name] = _last(name, text, [len(text)]) * len(starts)
+    last["job"] = list(_beside(text, starts))
+    yield from (dict(zip(last, each, strict=True)) for each in zip(*last.values(), strict=True))
 
 
 def _beside(text: str, starts: Sequence[int]) -> Iterator[str]:
@@ -160,9 +163,15 @@ def _beside(text: str, starts: Sequence[int]) -> Iterator[str]:
         groups: list[list[str]] = [[]]
         for job in [job for at, job in jobs if own and at < start]:
             groups[-1].append(job) if job else groups.append([])
-        others = [[job for job in group if not own or own[1] not in job] for group in groups]
+        others = [[job for job in group if not own or _shares(job, own[1])] for group in groups]
         near = [o for o, group in zip(others, groups, strict=True) if len(o) < len(group)]
         yield next((job for jobs_left in (others[-1], *near) for job in jobs_left), "")
+
+
+def _shares(job: str, own: str) -> bool:
+    """Whether a job is another than a run's own, on the same GPU as far as it says."""
+    gpus = {dict(PRINTED["option"].findall(command)).get("device", "0") for command in (job, own)}
+    return own not in job and (len(gpus) == 1 or not job.startswith("trtexec"))
 
 
 def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
@@ -171,17 +180,16 @@ def _last(name: str, text: str, starts: Sequence[int]) -> list[str]:
     return [["", *(word for at, word in printed if at < start)][-1] for start in starts]
 
 
-def slowed(
-    mode: str, hindered: str, locks_mhz: Sequence[str], clocks_hz: Sequence[float | None]
-) -> Refusal | None:
+def slowed(above_it: Mapping[str, str], clocks_hz: Sequence[float | None]) -> Refusal | None:
     """Why a run is no plain one below what slows it, or a power mode that has only a number."""
-    if hindered:
+    if hindered := next(filter(None, map(above_it.__getitem__, _HINDRANCES)), ""):
         why = "the GPU was hot, shared, waited for, profiled or kept from TF32"
         return Refusal(why, hindered.strip(), "run again without it")
+    mode = above_it["power_mode"]
     if mode.strip("0").isdecimal():  # 0 is the usual one
         fix = "put what nvpmodel -q prints above the run"
         return Refusal("the power mode has no name", f"nvpmodel -m {mode}", fix)
-    return held_below(locks_mhz, clocks_hz)
+    return held_below((above_it["locked"], above_it["memory_locked"]), clocks_hz)
 
 
 def held_below(held: Sequence[str], own: Sequence[float | None]) -> Refusal | None:
