@@ -111,6 +111,11 @@ SAME: dict[str, tuple[str, list[tuple[int, str]]]] = {
     "what is nothing below zero": (X, [
         (17, f"a = Tanh(x) b = {bounded} y = Exp(b)") for bounded in ("Relu(a)", "Clip(a, zero)")
     ]),
+    "a mean of rows whose axes are turned": (ROWS, [
+        (13, f"t = Transpose<perm=[0,2,1]>(x) {mean} d = Flatten(m) y = Relu(d)")
+        for mean in ("m = GlobalAveragePool(t)", "u = Unsqueeze(t, i2) m = GlobalAveragePool(u)",
+                     "u = Unsqueeze(t, i2) m = ReduceMean<axes=[2,3]>(u)")
+    ]),
     "a pool of rows": ("float[2,8,6] x", [
         (17, "a = MaxPool<kernel_shape=[2], strides=[2], pads=[1,1]>(x) y = Relu(a)"),
         (17, """a = Reshape(x, line6) b = MaxPool<kernel_shape=[1,2], strides=[1,2],
