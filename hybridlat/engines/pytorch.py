@@ -39,9 +39,7 @@ _FULL_OPS = named(
     "ReduceSum ReduceL2 Softplus Resize"
 )
 _OTHER_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
-_APART = "__bias"
-"""How operators end that add a convolution's bias apart."""
-_OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
+_OWN_PARAMETERS = _HALF_OPS | {"BatchNormalization"}
 
 
 def lower(network: Network, target: Target, *, channels_last: bool = False) -> Lowered:
@@ -54,11 +52,12 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     passes = (each(CONTRACTING, _zeros), rules.FED, TURNS, each("Gemm", _scales), *FORMS)
     passes = (*passes, *rules.CALLS, each(CONTRACTING, _scales), each(CONTRACTING, normed_biases))
     generated = COMPILED if compiled or _is_cpu(target) else ()
-    numbers = () if target.precision == "amp" else (NUMBERS,)  # which a parameter's axis widens
-    generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated, *numbers)
+    generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated)
     whole = network if compiled else _idle_as_outputs(network)
     plain = in_floats(whole).then((*passes, *generated))
-    module = rules.ordered(as_module(plain, bias_apart=not _is_cpu(target)), channels_last)
+    widened = _widened(plain.network)
+    written = as_module(plain.then((NUMBERS,)), bias_apart=not _is_cpu(target))
+    module = rules.ordered(written, channels_last)
     copying, in_channels_last = rules.follow(module.network, channels_last)
     free = Eliminate(rules.VIEW, "the same bytes", lambda _, view: view.positions[0] not in copying)
     table = (free, *rules.COMPOSITES, *(rules.INDUCTOR if compiled else ()))
@@ -73,7 +72,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         module = module._replace(network=net)
     groups = apply(module.network, table, target.version)
     if target.precision == "amp":
-        module, groups = with_autocast(module, groups, casts_apart=not compiled)
+        module, groups = with_autocast(module, groups, widened, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
     return traced(lowered, module.network, module.origins, network)
 
@@ -219,7 +218,7 @@ def _take_apart(net: Network, node: Node, match: Match, is_normed: bool) -> None
         norm = Node(f"{node.name}__norm", "BatchNormalization", (raw,), node.outputs, version=15)
         match.put(norm, *[_by_channel(net, node, 1)] * 4)
     else:
-        added = Node(f"{node.name}{_APART}", "Add", (raw,), node.outputs, version=14)
+        added = Node(f"{node.name}__bias", "Add", (raw,), node.outputs, version=14)
         match.put(added, _by_channel(net, node))
 
 
@@ -228,10 +227,13 @@ def _pixels(network: Network, node: Node) -> int:
     return shape[-1] * (shape[-2] if len(shape) > 3 else 1)
 
 
-def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple[Rewritten, Groups]:
+def with_autocast(
+    module: Rewritten, groups: Groups, widened: frozenset[str], casts_apart: bool
+) -> tuple[Rewritten, Groups]:
     """The module in the types that autocast computes in, with the same kernels.
 
-    With ``casts_apart`` a cast of an activation is a kernel.
+    ``widened`` are results that a parameter makes wide. With ``casts_apart`` a cast of an
+    activation is a kernel.
     """
     network = module.network
     types = dict(network.types)
@@ -245,7 +247,7 @@ def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
-                element_type = demanded.get(position) or _widest(network, node, types)
+                element_type = demanded.get(position) or _widest(node, types, widened)
                 types[out] = types[out]._replace(dtype=element_type)
     # Types are known: an axis of a number, which would be a parameter's, says no more.
     nodes, constants = list(network.nodes), dict(network.constants)
@@ -261,13 +263,19 @@ def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple
     return module._replace(network=replace(network, types=types)), groups
 
 
-def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
-    """The type that PyTorch promotes to: a parameter of the module counts, a number does not."""
+def _widened(network: Network) -> frozenset[str]:
+    """Results of what reads a parameter of the module, which has axes; a number has none."""
+    wide, known = set[str](), network.constants
+    for node in [node for node in network.nodes if node.op not in _OWN_PARAMETERS]:
+        types = [known[name].type for name in node.inputs if name in known]
+        wide.update(node.outputs[:1] if any(t.shape and t.dtype == FULL for t in types) else ())
+    return frozenset(wide)
+
+
+def _widest(node: Node, types: dict[str, TensorType], widened: frozenset[str]) -> str:
+    """The type that PyTorch promotes to."""
     read = [types[name].dtype for name in node.inputs if name in types]
-    if node.op not in _OWN_PARAMETERS and not node.name.endswith(_APART):
-        constants = [network.constants[n].type for n in node.inputs if n in network.constants]
-        read += [constant.dtype for constant in constants if constant.shape]
-    return FULL if FULL in read or HALF not in read else HALF
+    return FULL if FULL in read or HALF not in read or node.outputs[0] in widened else HALF
 
 
 def _narrow(

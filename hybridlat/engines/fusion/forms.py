@@ -80,7 +80,7 @@ def _means(net: Network, node: Node, match: Match) -> None:
     turn = net.maker(x, "Transpose")
     order = (turn.sizes("perm") if turn else None) or ()
     rest = [axis for place, axis in enumerate(order) if place not in axes]
-    if turn and net.reader(turn, node.op) and rest == sorted(rest):
+    if turn and net.reader(turn, node.op, "Reshape") and rest == sorted(rest):
         x, axes = turn.inputs[0], tuple(sorted({*order}.difference(rest)))
     shape, stated = net.types[x].shape, {"axes": axes}
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
