@@ -111,17 +111,19 @@ class Dataset:
     def forbidden(self, networks: Iterable[WholeNetwork]) -> set[str]:
         """Hashes that a model must not have seen so that these networks are unseen.
 
-        Their cells, each kernel of those, their layers, and what else was recorded in their name,
-        of other forms of them too.
+        Their cells, each kernel of those, every cell that holds one, their layers, and what else
+        was recorded in their name, of other forms of them too.
         """
         chosen = list(networks)
         names = {without_form(n.name) for n in chosen}
         cells = {h for n in chosen for h, _ in n.cells}
-        kernels = (kernel_hashes(self.cells[h].text) for h in cells & self.cells.keys())
+        kernels_of = {h: kernel_hashes(cell.text) for h, cell in self.cells.items()}
+        kernels = set().union(*(kernels_of[h] for h in cells & self.cells.keys()))
+        holding = {h for h, own in kernels_of.items() if not kernels.isdisjoint(own)}
         layers = {h for n in chosen for h, _ in n.layers}
         labels = ((h, cell.labels.get("network", "")) for h, cell in self.cells.items())
         of_name = {h for h, label in labels if without_form(label) in names}
-        return cells.union(layers, of_name, *kernels)
+        return cells | kernels | holding | layers | of_name
 
 
 def without_form(name: str) -> str:
