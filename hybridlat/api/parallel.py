@@ -73,13 +73,9 @@ def answers_by_workers(
     first, count = sessions.first, workers.count_of(jobs)
     engine = ResolvedEngine(first.target, why_not=first.why_not)
     options = replace(first.options, measure="auto", settings=None, progress=None)
-    opening = partial(
-        sessions_of,
-        partial(Session, engine, first.requested, options),
-        first.store.url,
-        first.data.user_networks,
-        first.surprising,
-    )
+    session = partial(Session, engine, first.requested, options)
+    known = first.data.user_networks, first.surprising
+    opening = partial(sessions_of, session, first.store.url, *known)
     answer = partial(work, opening, token, os.urandom(8), query)
     ahead = windows(map(Item.as_bytes, items), count)
 
