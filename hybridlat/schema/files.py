@@ -104,8 +104,7 @@ def write_text(path: StrPath, text: str) -> None:
     """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``."""
     data = text.encode("utf-8", "backslashreplace")
     place = Path(path).resolve()  # what a link points to is replaced, not the link
-    # Others may write the same file, or one whose name begins alike.
-    writer = f"{os.getpid()}-{threading.get_ident()}"
+    writer = f"{os.getpid()}-{threading.get_ident()}"  # of several at once
     partial = place.with_name(f".{place.name[:50]}.{writer}.partial")
     try:
         if place.exists() and not place.is_file():  # /dev/stdout, a pipe
