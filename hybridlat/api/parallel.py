@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,44 +30,39 @@ LARGEST_WINDOW_BYTES = 100_000_000
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What a worker needs to estimate as the predictor that sent it.
-
-    ``session`` makes one of a store. ``user_networks`` are those whose latency the user gave,
-    ``surprising`` says which are far off. ``token`` is the predictor's: a worker reuses what it
-    loaded for it, and sees what is new in the store. ``call`` is that of ``predict_many``.
-    """
-
-    session: Callable[[Store], Session]
-    store: str
-    user_networks: Mapping[str, MeasuredNetwork]
-    surprising: Sequence[str]
-    token: bytes
-    call: bytes
-
-    def open(self) -> Sessions:
-        """The sessions of a worker."""
-        first = self.session(Store(self.store))
-        first.data.user_networks, first.surprising = self.user_networks, self.surprising
-        return Sessions(first, lambda target: replace(first.engine, target=target))
+def sessions_of(
+    session: Callable[[Store], Session],
+    store: str,
+    user_networks: Mapping[str, MeasuredNetwork],
+    surprising: Sequence[str],
+) -> Sessions:
+    """The sessions of a worker: what the user gave the predictor that sent it counts too."""
+    first = session(Store(store))
+    first.data.user_networks, first.surprising = user_networks, surprising
+    return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
 _opened: dict[bytes, tuple[bytes, Sessions]] = {}
 """Of this worker, by token, with the last call: one is kept."""
 
 
-def work(spec: Spec, query: Query, item: Item) -> Answer:
-    """In a worker: the estimate of a network, or its error."""
+def work(
+    opening: Callable[[], Sessions], token: bytes, call: bytes, query: Query, item: Item
+) -> Answer:
+    """In a worker: the estimate of a network, or its error.
+
+    ``token`` is the predictor's: a worker reuses what it loaded for it, and sees what is new in the
+    store. ``call`` is that of ``predict_many``.
+    """
     try:
-        while _opened and spec.token not in _opened:
+        while _opened and token not in _opened:
             _opened.popitem()[1][1].close()
-        call, sessions = _opened.get(spec.token) or (spec.call, spec.open())
+        last, sessions = _opened.get(token) or (call, opening())
     except HybridlatError as error:
         return error
-    if call != spec.call:
+    if last != call:
         sessions.twins.clear()
-    _opened[spec.token] = spec.call, sessions
+    _opened[token] = call, sessions
     return answer_of(sessions, item, query)
 
 
@@ -79,14 +74,9 @@ def answers_by_workers(
     engine = ResolvedEngine(first.target, why_not=first.why_not)
     options = replace(first.options, measure="auto", settings=None, progress=None)
     session = partial(Session, engine, first.requested, options)
-    spec = Spec(
-        session=session,
-        store=first.store.url,
-        user_networks=first.data.user_networks,
-        surprising=first.surprising,
-        token=token,
-        call=os.urandom(8),
-    )
+    known = first.data.user_networks, first.surprising
+    opening = partial(sessions_of, session, first.store.url, *known)
+    answer = partial(work, opening, token, os.urandom(8), query)
     ahead = windows(map(Item.as_bytes, items), count)
 
     def in_windows() -> Generator[Answer]:
@@ -95,7 +85,7 @@ def answers_by_workers(
         parallel = partial(workers.parallel, useful, return_as="generator")
         while window:
             sent = [item for item in window if isinstance(item, Item) and item.travels]
-            answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)
+            answers: Iterator[Answer] = from_workers(parallel, answer, sent)
             answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
             following = next(ahead, None)  # while the workers are busy with this window
             for item in window:
@@ -131,7 +121,7 @@ def _until(is_ended: threading.Event, items: Iterable[Item]) -> Iterator[Item]:
 
 
 def from_workers(
-    parallel: Callable[[], Any], spec: Spec, query: Query, items: Sequence[Item]
+    parallel: Callable[[], Any], answer_to: Callable[[Item], Answer], items: Sequence[Item]
 ) -> Generator[Answer]:
     """The answers to all items, in order; joblib replaces workers that died.
 
@@ -140,11 +130,11 @@ def from_workers(
     """
     import joblib
 
-    call, left, one_by_one = joblib.delayed(work), deque(items), False
+    call, left, one_by_one = joblib.delayed(answer_to), deque(items), False
     while left:
         sent, is_ended = [left[0]] if one_by_one else list(left), threading.Event()
         with workers.safe_path():
-            answers = parallel()(call(spec, query, item) for item in _until(is_ended, sent))
+            answers = parallel()(call(item) for item in _until(is_ended, sent))
         try:
             for answer in answers:
                 left.popleft()

@@ -198,7 +198,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         Modules go with ``input``, or each in a tuple with its own. ``jobs`` processes predict (-1:
         one a core; None: as joblib is configured), this one alone where measuring is allowed. With
         ``errors="return"`` an error takes the place of its network's estimate. With ``dedupe`` a
-        network that equals an earlier one but for names and weights has that one's answer.
+        network that equals an earlier one but for names and weights has that one's answer: its
+        operators and commands are the earlier one's.
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")

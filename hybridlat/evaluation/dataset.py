@@ -20,7 +20,7 @@ from hybridlat.graph.signature import read, sign_part
 from hybridlat.model.family.shipped import family_heads
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.records import aggregate
+from hybridlat.store.records import aggregate, row_of
 
 _EXPERIMENT = (
     "; a clone judges it with `python experiments/whole_networks.py --targets '^%s' --data DIR`, "
@@ -111,17 +111,19 @@ class Dataset:
     def forbidden(self, networks: Iterable[WholeNetwork]) -> set[str]:
         """Hashes that a model must not have seen so that these networks are unseen.
 
-        Their cells, each kernel of those, their layers, and what else was recorded in their name,
-        of other forms of them too.
+        Their cells, each kernel of those, every cell that holds one, their layers, and what else
+        was recorded in their name, of other forms of them too.
         """
         chosen = list(networks)
         names = {without_form(n.name) for n in chosen}
         cells = {h for n in chosen for h, _ in n.cells}
-        kernels = (kernel_hashes(self.cells[h].text) for h in cells & self.cells.keys())
+        kernels_of = {h: kernel_hashes(cell.text) for h, cell in self.cells.items()}
+        kernels = set().union(*(kernels_of[h] for h in cells & self.cells.keys()))
+        holding = {h for h, own in kernels_of.items() if not kernels.isdisjoint(own)}
         layers = {h for n in chosen for h, _ in n.layers}
         labels = ((h, cell.labels.get("network", "")) for h, cell in self.cells.items())
         of_name = {h for h, label in labels if without_form(label) in names}
-        return cells.union(layers, of_name, *kernels)
+        return cells | kernels | holding | layers | of_name
 
 
 def without_form(name: str) -> str:
@@ -159,19 +161,19 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
     measured: dict[str, dict[str, MeasuredCell]] = {"cell": {}, "layer": {}}
     for (kind, signature), records in sorted(grouped.items()):
-        us, spread_share = latency_of(records.values())
-        if kind != "network" and signature in texts and us is not None:
+        known = aggregate(map(row_of, records.values()))
+        if kind != "network" and signature in texts and (us := known.latency_us) is not None:
             taken_s = [spent_s[i] for i, r in records.items() if r.latency_us is not None]
             cost_s = max(statistics.median(taken_s), measuring_cost_s(us))
             labels = min((r.labels for r in records.values()), key=lambda one: sorted(one.items()))
-            cell = MeasuredCell(texts[signature], us, spread_share, cost_s, labels)
+            cell = MeasuredCell(texts[signature], us, known.spread_share, cost_s, labels)
             measured[kind][signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
     measured_whole = (b for b in breakdowns.values() if ("network", b.signature) in grouped)
     for item in sorted(measured_whole, key=lambda b: (b.network, b.signature, b.id)):
         runs = telling(grouped["network", item.signature].values())
-        us = latency_of(runs)[0] if runs else None
+        us = aggregate(map(row_of, runs)).latency_us if runs else None
         if us is not None:
             parts = item.cells, item.layers, item.signature
             whole = WholeNetwork(item.network, us, repeats_us(runs), *parts)
@@ -202,12 +204,6 @@ def _what_is_missing(target: Target) -> str:
         f"nothing measured on {target} is in the store: measure networks there, or import a table "
         "of their latencies (docs/guides/importing)"
     )
-
-
-def latency_of(records: Iterable[Measurement]) -> tuple[float | None, float]:
-    """Latency in microseconds and noise of a thing by all of its records; None where it fails."""
-    known = aggregate((r.latency_us, r.spread_share, r.measured_at, r.failure) for r in records)
-    return known.latency_us, known.spread_share
 
 
 def repeats_us(records: Iterable[Measurement]) -> tuple[float, ...]:

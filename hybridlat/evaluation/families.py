@@ -20,7 +20,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.lookup.whole_networks import rules_of
-from hybridlat.evaluation.dataset import latency_of, repeats_us
+from hybridlat.evaluation.dataset import repeats_us
 from hybridlat.graph.signature import read
 from hybridlat.model.family.embedding import embedding_of
 from hybridlat.model.family.fit import embedded, fit
@@ -32,6 +32,7 @@ from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import Float32
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Device, Target
+from hybridlat.store.records import aggregate, row_of
 
 Parts = tuple[tuple[str, int], ...]
 _Origin = tuple[Breakdown, list[Measurement]]  # a network as one origin gives it
@@ -92,7 +93,7 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     known: list[_Origin] = []
     for same in origins.values():
         named = partitions.get(same[0].signature, {})
-        if named and latency_of(same)[0] is not None:
+        if named and any(one.latency_us is not None for one in same):
             first = next(iter(named.values()))
             known.append((named.get(same[0].labels.get("network", ""), first), same))
     texts = signature_texts(sources, {h for p, _ in known for h, _ in (*p.cells, *p.layers)})
@@ -119,7 +120,8 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     rows = []
     for key, figures in groups.items():
         partition, of_origins = figures[0][0], [same for _, same in figures]
-        median_us = statistics.median([latency_of(same)[0] or 0.0 for same in of_origins])
+        known_us = [aggregate(map(row_of, same)).latency_us or 0.0 for same in of_origins]
+        median_us = statistics.median(known_us)
         each_us = tuple(us for same in of_origins for us in repeats_us(same))
         is_layered = all(h in texts for h, _ in partition.layers)
         parts = (partition.cells, partition.layers if is_layered else ())

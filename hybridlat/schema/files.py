@@ -108,8 +108,7 @@ def write_text(path: StrPath, text: str) -> None:
 def write_bytes(path: StrPath, data: bytes) -> None:
     """Write them beside ``path``, then put the file there; OSError names ``path``."""
     place = Path(path).resolve()  # what a link points to is replaced, not the link
-    # Others may write the same file, or one whose name begins alike.
-    writer = f"{os.getpid()}-{threading.get_ident()}"
+    writer = f"{os.getpid()}-{threading.get_ident()}"  # of several at once
     partial = place.with_name(f".{place.name[:50]}.{writer}.partial")
     try:
         if place.exists() and not place.is_file():  # /dev/stdout, a pipe

@@ -119,8 +119,11 @@ def test_two_workers_answer_as_one_does(store: str, everything_known: bool) -> N
 
 
 @pytest.mark.parametrize("dedupe", [True, False])
-def test_workers_know_what_was_measured_since_they_started(store: str, dedupe: bool) -> None:
-    source = network(8)
+def test_workers_know_what_was_measured_since_they_started(
+    store: str, tmp_path: Path, dedupe: bool
+) -> None:
+    source = tmp_path / "net.onnx"  # of one name: its equal's answer names it in commands
+    source.write_bytes(network(8))
     with Predictor(FAKE, store=store, measure="never") as predictor:
         many = partial(predictor.predict_many, [source, source], jobs=2, dedupe=dedupe)
         before = list(many())
@@ -225,11 +228,10 @@ class Deadly(Item):
 def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
     items = [Item(b"", f"network {number}") for number in range(20)]
     items[at] = Deadly(b"", f"network {at}")
-    spec: Any = SimpleNamespace(
-        token=object(), call=b"", open=lambda: SimpleNamespace(close=int, twins={}, recall=None)
-    )
+    opened: Any = SimpleNamespace(close=int, twins={}, recall=None)
+    answer_to = partial(many.work, lambda: opened, b"token", b"call", Query())
     parallel = partial(joblib.Parallel, 2, backend="threading", return_as="generator")
-    answers = list(many.from_workers(parallel, spec, Query(), items))
+    answers = list(many.from_workers(parallel, answer_to, items))
     assert len(answers) == 20
     for number, answer in enumerate(answers):
         assert f"network {number} " in f"{answer} ".replace(":", " ")
@@ -237,14 +239,14 @@ def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
 
 
 def test_nothing_more_is_sent_once_no_more_is_asked_for() -> None:
-    spec, calls = cast(Any, SimpleNamespace(token=object(), call=b"")), list[Iterator[Any]]()
+    calls = list[Iterator[Any]]()
 
     def answer_one(sent: Iterator[Any]) -> Iterator[object]:
         calls.append(sent)
         yield next(sent)
 
     items = [Item(b"", str(number)) for number in range(5)]
-    answers = many.from_workers(lambda: answer_one, spec, Query(), items)
+    answers = many.from_workers(lambda: answer_one, HybridlatError, items)
     next(answers)
     answers.close()
     assert list(calls[0]) == []

@@ -18,6 +18,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
+from hybridlat.graph.signature import read, sign, sign_part
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema.measurement import MachineLoad, Measurement
 from hybridlat.schema.target import Target
@@ -25,6 +26,7 @@ from hybridlat.store import Store
 from tests.cli.shell import call
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, made_store
 from tests.evaluation.test_metrics import FIXED_KEYS
+from tests.networks import normal_form, residual_block
 
 FAST = ("lookup_only", "roofline", "flops_linear", "layerwise_measured")
 
@@ -174,6 +176,19 @@ def test_forms_of_a_network_are_held_out_with_it(store_url: str) -> None:
     form = replace(one, name=f"{one.name}@u8s8", cells=((lone, 1),))
     assert known.groups()[lone] == one.name
     assert replace(dataset, networks=(*dataset.networks, form)).groups()[lone] == one.name
+
+
+def test_a_cell_that_holds_a_kernel_of_a_network_is_held_out_with_it(store_url: str) -> None:
+    block = sign(normal_form(residual_block()))
+    kernel, _ = sign_part(read(block.text), (0,))
+    with Store(store_url) as store:
+        dataset = load(TARGET, [store])
+    lone = next(h for h, group in dataset.groups().items() if h == group)
+    texts = {block.hash: block.text, kernel.hash: kernel.text}
+    cells = {h: replace(dataset.cells[lone], text=text) for h, text in texts.items()}
+    known = replace(dataset, cells={**dataset.cells, **cells})
+    network = replace(dataset.networks[0], name="new", cells=((kernel.hash, 1),), layers=())
+    assert known.forbidden([network]) == {kernel.hash, block.hash}
 
 
 def test_a_pack_without_networks_is_judged_per_cell(tmp_path: Path) -> None:
