@@ -200,7 +200,7 @@ class _Channels:
             sides = [_fixed((1,) * kept) if i in axes else [ids] for i, ids in enumerate(x)]
             return [[*chain(*sides)]]
         if op == "Transpose":
-            return [[x[i] for i in self.numbers(node, "perm", 9) or range(len(x))[::-1]]]
+            return [[x[i] for i in node.sizes("perm") or ()]]
         if op == "Reshape":
             return [self.reshaped(node, x, shape)]
         if op == "Concat":
