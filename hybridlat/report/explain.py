@@ -27,7 +27,7 @@ _LIKELY = 0.05
 _TELLS = math.sqrt(10)  # odds "not worth more than a bare mention" (Jeffreys, 1961, appendix B)
 _CHECKS: Mapping[str, Any] = shipped_table("explain")["checks"]
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
-_MOVES = ("reformat", "copynode", "memcpy", "cast")
+_MOVES = re.compile("(?<![a-z])(reformat|copynode|memcpy|cast(?![a-z]))", re.IGNORECASE)
 _TIMED = ("host copies", "launches")  # how a run was timed, and not what ran
 
 
@@ -217,7 +217,7 @@ def layers_of(estimate: Estimate, layers: Mapping[str, float]) -> Layers:
     moved, others = dict[str, float](), dict[str, float]()
     for name, us in layers.items():
         known = (owner[part] for part in map(str.strip, _SPLIT.split(name)) if part in owner)
-        if any(word in name.lower() for word in _MOVES):
+        if _MOVES.search(name):
             moved[name] = us
         elif (at := next(known, None)) is None:
             others[name] = us

@@ -39,7 +39,7 @@ class Sweep:
         over batches: the first with nine tenths of the best throughput. Else ``slope``. Most of
         an interval is common to all values, so that steps are surer than it is wide.
         """
-        points = [(x, one.latency_us or math.nan) for x, one in self.estimates.items()]
+        points = list(self._whole_us.items())
         power, (first, first_us), (last, last_us) = _POWERS[self.over], points[0], points[-1]
         whole_us = (last_us - first_us) / (last**power - first**power or 1.0)
         kinds = ["start"]
@@ -54,9 +54,16 @@ class Sweep:
 
     def cheaper(self, value: float) -> float | None:
         """The next lower value that saves 2 % or more; None where none does."""
-        each_us = {x: one.latency_us or 0.0 for x, one in self.estimates.items()}
-        saving = [x for x, us in each_us.items() if x < value and us < each_us[value] * (1 - _FLAT)]
-        return max(saving, default=None)
+        most_us = self._whole_us[value] * (1 - _FLAT)
+        return max(
+            (x for x, us in self._whole_us.items() if x < value and us < most_us), default=None
+        )
+
+    @cached_property
+    def _whole_us(self) -> dict[float, float]:
+        """Each latency, NaN where a cell has none."""
+        each = [(x, e.latency_us if e.finite_high_us else None) for x, e in self.estimates.items()]
+        return {x: us or math.nan for x, us in each}
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat sweep --json``."""

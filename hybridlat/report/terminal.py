@@ -103,7 +103,8 @@ def shown_rows(estimate: Estimate, every_cell: bool) -> tuple[list[Row], list[Ro
     rows = rows_of(estimate, fold=not every_cell)
     missing = [row for row in rows if row.latency_us is None]
     known = rows[len(missing) :]
-    count = len(known) if every_cell else sum(row.share >= _LEAST_SHARE for row in known)
+    count = 0 if every_cell else sum(row.share >= _LEAST_SHARE for row in known)
+    count = count or len(known)  # where each of thousands takes next to nothing, none is less
     # One hidden row would take as many lines as the row that stands for it.
     limit = count if every_cell or count == ROWS + 1 else min(ROWS, count)
     return missing + known[:limit], known[limit:]

@@ -227,16 +227,20 @@ def ratio_to(first: Estimate, other: Estimate, log_sd: float | None = None) -> R
     if first is other:
         return Ratio(1.0, (1.0, 1.0), 0.5)
     ratio = (other.latency_us or 0.0) / (first.latency_us or 1.0)
-    z = NormalDist().inv_cdf((1 + first.confidence) / 2)
     uses = [{(c.signature, c.uses) for c in each.cells} for each in pair]
     if first.target == other.target and uses[0] == uses[1]:
         log_sd = 0.0
-    a, b = (_log_sd(each.interval_us, z) for each in pair)
+    a, b = (_log_sd(each.interval_us, _quantile(each)) for each in pair)
     if log_sd is None:
-        log_sd = math.sqrt(max(a**2 + b**2 - 2 * min(_covariance(first, other, z), a * b), 0.0))
+        log_sd = math.sqrt(max(a**2 + b**2 - 2 * min(_covariance(first, other), a * b), 0.0))
     sd = max(min(log_sd, math.hypot(a, b)), _LEAST_SD)
-    reach = math.exp(z * sd)
+    reach = math.exp(_quantile(first) * sd)
     return Ratio(ratio, (ratio / reach, reach * ratio), NormalDist(0, sd).cdf(-math.log(ratio)))
+
+
+def _quantile(estimate: Estimate) -> float:
+    """The normal one of its confidence."""
+    return NormalDist().inv_cdf((1 + estimate.confidence) / 2)
 
 
 def _log_sd(interval_us: tuple[float, float] | None, z: float) -> float:
@@ -244,13 +248,15 @@ def _log_sd(interval_us: tuple[float, float] | None, z: float) -> float:
     return math.log(high / low) / 2 / z if 0 < low < high < math.inf else 0.0
 
 
-def _covariance(first: Estimate, other: Estimate, z: float) -> float:
+def _covariance(first: Estimate, other: Estimate) -> float:
     """Of two estimates' errors, as logarithms."""
     if first.target != other.target:
         return 0.0
     shares = {cell.signature: cell.share for cell in other.cells}
+    z = _quantile(first)
     cells = sum(
         cell.share * shares.get(cell.signature, 0.0) * _log_sd(cell.interval_us, z) ** 2
         for cell in first.cells
     )
-    return cells + math.log1p(first.pace_share) * math.log1p(other.pace_share) / z**2
+    paces = (math.log1p(each.pace_share) / _quantile(each) for each in (first, other))
+    return cells + math.prod(paces)
