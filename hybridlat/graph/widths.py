@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.operators import QUANTISERS
 from hybridlat.graph.work import FAMILY_OF, Shape
 
@@ -57,7 +57,8 @@ def scaled(network: Network, factor: float) -> Network:
     for name, constant in network.constants.items():
         if sizes.get(name, constant.type.shape) != constant.type.shape:
             kept = constant.values and tuple(np.resize(constant.values, sizes[name]).tolist())
-            constants[name] = Constant(TensorType(constant.type.dtype, sizes[name]), kept)
+            type_ = constant.type._replace(shape=sizes[name])
+            constants[name] = replace(constant, type=type_, values=kept)
 
     def put(name: str, values: Iterable[int]) -> None:
         constants[name] = replace(constants[name], values=tuple(values))
@@ -143,6 +144,8 @@ class _Channels:
 
     def of(self, tensor: str) -> list[_Ids]:
         """The axes of a tensor; a weight's are new, other constants say what is computed."""
+        if (held := self.network.held_as.get(tensor, tensor)) != tensor:
+            self.tensors[tensor] = self.of(held)  # one weight for several layers
         if tensor not in self.tensors:
             axes = self.tensors[tensor] = _fixed(self.shape(tensor))
             if tensor in self.quantised or self.network.constants[tensor].values is None:
@@ -200,7 +203,7 @@ class _Channels:
             sides = [_fixed((1,) * kept) if i in axes else [ids] for i, ids in enumerate(x)]
             return [[*chain(*sides)]]
         if op == "Transpose":
-            return [[x[i] for i in self.numbers(node, "perm", 9) or range(len(x))[::-1]]]
+            return [[x[i] for i in node.sizes("perm") or ()]]
         if op == "Reshape":
             return [self.reshaped(node, x, shape)]
         if op == "Concat":

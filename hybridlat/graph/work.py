@@ -269,11 +269,6 @@ def is_known(op: str) -> bool:
     return op in FAMILY_OF or op in PER_RESULT
 
 
-def axis_order(shape: Shape, stated: Sequence[int]) -> list[int]:
-    """A Transpose's order of axes: reversed where none is stated."""
-    return [*stated] or [*reversed(range(len(shape)))]
-
-
 def moves_many(order: Sequence[int]) -> bool:
     """Whether more than one axis changes its place among the others.
 

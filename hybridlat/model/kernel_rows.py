@@ -195,7 +195,7 @@ def kernel_row(
     if is_quantised(name):
         unsigned = any(t[3] and t[4] == "uint8" and len(t[0]) > 1 for t in present)
         variant += SIGNED * (first[4] == "int8") + UNSIGNED_WEIGHTS * unsigned
-    order = work.axis_order(first[0], a.order) if name == "Transpose" else []
+    order = a.order if name == "Transpose" else []
     variant += work.moves_many(order)
     if kind == KINDS["conv"] and len(operands) > 1:
         weight = operands[1][0]

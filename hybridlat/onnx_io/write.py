@@ -109,10 +109,15 @@ def to_onnx(
     opset = max([opset, *[_TYPES_SINCE.get(dtype, 1) for dtype in every]])
     opsets[""] = opset = max(opset, 19 if "float16" in scales else 1)
     nodes, tensors, weights = list[NodeProto](), list[TensorProto](), list[TensorProto]()
+    quantised, known = _quantisation_constants(network), network.constants
+    large = [n for n, c in known.items() if c.type.elements > SMALL_ELEMENTS]
+    held = {name: network.held_as[name] for name in large if name not in quantised}
     at_risk = ((node.inputs, _POSITIVE[node.op]) for node in network.nodes if node.op in _POSITIVE)
-    positive = {name for names, place in at_risk for name in names[place : place + 1]}
-    quantised = _quantisation_constants(network)
-    for index, (name, constant) in enumerate(network.constants.items()):
+    risky = [name for names, place in at_risk for name in names[place : place + 1]]
+    positive = {held.get(name, name) for name in risky}
+    for index, (name, constant) in enumerate(known.items()):
+        if held.get(name, name) != name:
+            continue  # one weight for several operators
         type_ = constant.type
         is_weight = constant.values is None and type_.elements > SMALL_ELEMENTS
         weight = external(name, type_) if is_weight and external else None
@@ -137,7 +142,7 @@ def to_onnx(
         if node.op in QUANTISERS and len(network.type_of(node.inputs[0]).shape) == 1:
             node = node.with_attributes(axis=0)  # a vector has no second axis, the usual one
         proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)
-        proto.input.extend(node.inputs)
+        proto.input.extend([held.get(name, name) for name in node.inputs])
         proto.output.extend(node.outputs)
         proto.attribute.extend(attribute_proto(key, value) for key, value in node.attributes)
         nodes.append(proto)

@@ -43,6 +43,8 @@ NEWEST = {
     "v100/tensorrt/fp16": "v100/tensorrt/fp16",
     "T4/TensorRT/FP16": "t4/tensorrt/fp16",
     "l4/tensorrt/fp16": "l4/tensorrt/fp16",
+    # a CPU has threads, on record or not
+    "i7-12700h/openvino/fp32": "i7-12700h/openvino/fp32/1t",
     # all power modes of a board open to one version
     "orin-nano-7w/tensorrt/fp16": "orin-nano-7w/tensorrt/fp16",
 }
@@ -101,6 +103,11 @@ def test_parts_in_any_wording(text: str, store: Store) -> None:
 @pytest.mark.parametrize("text", NEWEST)
 def test_an_open_version_is_the_newest_on_record(text: str, store: Store) -> None:
     assert str(known_target(text, store)) == NEWEST[text]
+
+
+def test_threads_hold_where_none_are_on_record() -> None:
+    with Predictor("i7-12700h/onnxruntime/fp32", threads=4, measure="never") as one:
+        assert str(one.target) == "i7-12700h/onnxruntime/fp32/4t"
 
 
 parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)

@@ -7,6 +7,7 @@ from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.network import Network
 from hybridlat.graph.widths import scaled
 from hybridlat.onnx_io import read_network, to_onnx
+from tests.networks import normal_form
 
 NETS = (
     "resnet18 densenet121 shufflenet_v2 resnext50_32x4d mixnet_s skresnet18 super_resolution unet "
@@ -96,6 +97,19 @@ def test_channels_are_followed_through_groups_that_are_normalised(groups: int) -
     half = scaled(b.network(b.conv(b.op("Mul", [x, mean], map_, 14), 10)), 0.5)
     assert channels(half) == [32, 1, 10]
     assert read_network(to_onnx(half, seed=None)).types[half.outputs[0]].shape == (1, 10, 24, 24)
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.5])
+def test_a_weight_of_several_layers_stays_one(factor: float) -> None:
+    """As of a detector's head, which its levels share; one of them is joined of two parts."""
+    b = NetworkBuilder()
+    shape, weight, ends = (1, 64, 8, 8), b.constant((64, 64, 3, 3)), list[str]()
+    x = b.conv(b.input((1, 3, 8, 8)), 64)
+    parts = [b.conv(x, channels) for channels in (48, 16)]
+    for level in (x, b.op("Concat", parts, shape, 13, {"axis": 1})):
+        ends.append(b.conv(b.op("Conv", [level, weight], shape, 11, {"pads": (1, 1, 1, 1)}), 10))
+    shared = scaled(normal_form(b.network(*ends)), factor)
+    assert [*shared.held_as.values()].count(weight) == 2
 
 
 def test_what_reads_nothing_and_what_tells_places_beside_hold_no_channels_back() -> None:

@@ -129,7 +129,7 @@ def one_node(op: str, shapes: list[str], result: str, attributes: str = "{}") ->
         ("LRN", ["1x8x5x7"], '{"size":3}', 35, 3),
         ("Transpose", ["1x8x5x7"], '{"perm":[0,2,1,3]}', 7, 1),
         ("Transpose", ["1x8x5x7"], '{"perm":[0,2,3,1]}', 1, 1),
-        ("Transpose", ["5x7"], "{}", 1, 1),
+        ("Transpose", ["5x7"], '{"perm":[1,0]}', 1, 1),
         ("Split", ["1x8x5x7"], '{"axis":1}', 280, 1),
         ("com.microsoft::GroupNorm", ["1x5x7x0"], "{}", 0, 1),  # of no channel
     ],

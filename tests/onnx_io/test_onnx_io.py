@@ -51,6 +51,18 @@ def test_symbolic_batch_is_one_unless_given() -> None:
         read_network(conv_model("N"), shapes={"x": (1, 0, 8, 8)})
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_weight_of_several_operators_is_written_once(seed: int | None) -> None:
+    text = """g (float[1,32,8,8] x) => (float[1,32,8,8] y)
+      { a = Conv(x, w) b = Conv(a, w) y = BatchNormalization(b, v, v, v, v) }"""
+    network = read_network(model(text, {"w": (1, [32, 32, 1, 1]), "v": (1, [32])}))
+    made = onnx.load_from_string(to_onnx(network, seed))
+    assert len(made.graph.initializer) == 2 and read_network(made).weight_bytes == 4 * (1024 + 32)
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {"x": np.ones((1, 32, 8, 8), np.float32)})
+    assert np.isfinite(result).all()
+
+
 @pytest.mark.parametrize(("batch", "shapes"), [(None, {}), (3, {}), (None, {"x": (3, 5, 8)})])
 def test_a_batch_that_has_a_name_is_the_same_behind_other_axes(
     batch: int | None, shapes: dict[str, tuple[int, ...]]

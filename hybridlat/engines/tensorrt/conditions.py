@@ -91,7 +91,7 @@ def is_for_products(producer: Group, consumer: Group) -> bool:
     rank, turned = len(consumer.output.shape), consumer.first.sizes("perm")
     exchanged = (*range(rank)[:-2], rank - 1, rank - 2)
     is_read = {group.kind for group in consumer.consumers} == {"MatMul"} and not consumer.gives_out
-    return is_read and (turned or (*range(rank)[::-1],)) == exchanged
+    return is_read and turned == exchanged
 
 
 # ---- convolutions ----

@@ -12,6 +12,7 @@ from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
 from hybridlat.schema import names
 from hybridlat.schema.files import all_readable
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
 
@@ -143,7 +144,9 @@ def newest_on_record(
         ]
         if likes:
             return target if target in likes else max(likes, key=_age)
-    return target
+    if shipped_table("names")["known"].get(target.engine, {}).get("kind") != "cpu":
+        return target
+    return replace(target, threads=target.threads or threads or 1)
 
 
 @cache
