@@ -142,8 +142,15 @@ def modes_of(target: Target) -> list[Target]:
     return [replace(target, device=name) for name in names if MODES.sub("", name) == board]
 
 
+def require_gpu(file: str | Path, own: Target) -> None:
+    """InputError where a file of trtexec, which runs on GPUs, is to explain a CPU."""
+    if own.threads is not None:
+        raise InputError(f"{file} is of trtexec, a GPU's, and {own} is a CPU's: correct --target")
+
+
 def read_run(file: Path, own: Target) -> Run:
     """The run that a log holds beside its build; InputError for none, several, or no latency."""
+    require_gpu(file, own)
     try:
         runs = with_builds([(file, run, None) for run in read_runs(text_of(file))])
         timed = [run for run in runs if run[1].median_us] or runs  # one may have failed before

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import hybridlat
+from hybridlat.api.explain_log import require_gpu
 from hybridlat.cli.options import command
 from hybridlat.cli.output import OVER, UNTRUSTED, ProgressShown, Run, aside, console, print_json
 from hybridlat.report.explain import layers_of, read_layers
@@ -86,6 +87,8 @@ def explain(run: Run) -> int:
     sizes = run.among("batch shapes")
     layers = None if run.layers is None else read_layers(run.layers)
     with run.opened(run.target, measure="never") as (predictor, progress):
+        if layers is not None:
+            require_gpu(run.layers, predictor.target)
         progress.at(f"explaining {run.network}", run.on_message)
         predictor.give(run.latencies, **sizes)
         measured = run.measured

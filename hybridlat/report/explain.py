@@ -148,12 +148,12 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [self.headline(), printed(self.table().print), ""]
+        if self.spread is not None:
+            lines.append(f"Single runs vary by {percent_text(self.spread)} (quiet: 0.1 to 10 %).")
         if self.tied[1:] and self.verdict == "explained":
             is_number = self.spread is None and "trtexec" in self.estimate.check
             more = " give trtexec's log (--measured run.log), or" if is_number else ""
             lines.append(f"The first {len(self.tied)} are too close to tell apart:{more} look at")
-        if self.spread is not None:
-            lines.append(f"Single runs vary by {percent_text(self.spread)} (quiet: 0.1 to 10 %).")
         lines += [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
         return "\n".join(lines).rstrip()
 
