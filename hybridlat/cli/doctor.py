@@ -13,7 +13,7 @@ from hybridlat.cli.output import UNTRUSTED, Run
 from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
 from hybridlat.engines.host import LoadMeter, cpu, cpu_environment
-from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
+from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError, UnavailableError
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -82,9 +82,8 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
         facts = {"name": name, "measures": True, "target": "", "version": "", "why_not": ""}
         try:
             entry = registry.entry(name)
-        except Exception as error:  # noqa: BLE001  a plug-in may raise anything
-            what = f"the engine {name} that another package offers cannot be loaded: {error}"
-            problems.add(what, "update or remove that package")
+        except UnavailableError as error:
+            problems.add(f"the engine {error}", "all others work without it")
             continue
         if entry.backend is None:
             yield {**facts, "measures": False, "why_not": "only its fusion rules are known here"}
