@@ -13,7 +13,7 @@ from hybridlat.cli.output import UNTRUSTED, Run
 from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
 from hybridlat.engines.host import LoadMeter, cpu, cpu_environment
-from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError, UnavailableError
+from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -82,7 +82,7 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
         facts = {"name": name, "measures": True, "target": "", "version": "", "why_not": ""}
         try:
             entry = registry.entry(name)
-        except UnavailableError as error:
+        except HybridlatError as error:
             problems.add(f"the engine {error}", "all others work without it")
             continue
         if entry.backend is None:
