@@ -20,6 +20,7 @@ from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring import plan_results
+from hybridlat.measuring.measurer import MeasureReport
 from hybridlat.model import model_files
 from hybridlat.model.family import shipped
 from hybridlat.model.model_files import load_model
@@ -28,6 +29,12 @@ from hybridlat.report import compare
 from hybridlat.schema import estimate, measurement, structure
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, database, packs
+from hybridlat.store.cache import CacheSweep
+from hybridlat.store.integrity import IntegrityProblem
+from hybridlat.store.records import TargetStats
+from hybridlat.store.store import ImportCounts, Removal
+from hybridlat.training.onboarding import Onboarded
+from hybridlat.training.train import Trained
 from tests.model.rows import texts
 from tests.networks import ROOT
 from tests.report.estimates import untrusted
@@ -91,6 +98,11 @@ def test_no_format_of_the_code_is_forgotten() -> None:
                                 None, 0, 0).to_json())),
         ("composition", list(composition.Composition().to_json())),
         ("tables", list(database.TABLES)),
+        *(
+            (kind.__name__, [f.name for f in dataclasses.fields(kind)])
+            for kind in (MeasureReport, Trained, Onboarded, ImportCounts, Removal, CacheSweep,
+                         IntegrityProblem, TargetStats)
+        ),
     ],
 )  # fmt: skip
 def test_every_field_is_named(what: str, names: list[str]) -> None:

@@ -210,7 +210,8 @@ class Sessions:
         other.data.user_networks = session.data.user_networks  # at one precision they tell of all
         # Few orders turn: the kernels at hand tell that quickly, its own decide where they do.
         for partition in (session.partition(opened), None):
-            if not (text := order_note([one, estimate(other, opened, 0.0, partition=partition)])):
+            coarse = estimate(other, opened, time.perf_counter(), partition=partition)
+            if not (text := order_note([one, coarse])):
                 return one
         return one.warned((EstimateWarning("order", text), *one.warnings))
 

@@ -81,9 +81,8 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
         facts = {"name": name, "measures": True, "target": "", "version": "", "why_not": ""}
         try:
             entry = registry.entry(name)
-        except Exception as error:  # noqa: BLE001  a plug-in may raise anything
-            what = f"the engine {name} that another package offers cannot be loaded: {error}"
-            problems.add(what, "update or remove that package")
+        except HybridlatError as error:
+            problems.add(f"the engine {error}", "all others work without it")
             continue
         if entry.backend is None:
             yield {**facts, "measures": False, "why_not": "only its fusion rules are known here"}

@@ -122,6 +122,8 @@ def _kind_of(path: Path) -> str:
         return PLAN
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
+    if (path / "plan.txt").exists():
+        raise InputError(f"{path} is a plan without its manifest.json: copy all of it again")
     endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path])}
     if ".log" in endings and endings.intersection(table.ENDINGS):
         raise InputError(f"{path} holds tables and logs of trtexec: say which with --from")

@@ -125,25 +125,21 @@ class Run:
             else:
                 console().print(one)
 
-    @contextmanager
-    def printing(self) -> Iterator[None]:
-        """Where standard output takes no more: the error, by ``end_printing`` if files remain."""
+    def show_first(self, show: Callable[[], None]) -> None:
+        """Let it print for people before files are written; its error waits for ``show_last``."""
+        if self.prints_document or self._unprinted:
+            return
         try:
-            yield
+            show()
         except (OSError, SystemExit) as error:  # rich ends so where the reader has gone away
             if not any(self._values.get(name) for name in _FILES):
                 raise
             self._unprinted = error
 
-    def end_printing(self) -> None:
-        """Raise what ended the printing while files were still to be written."""
+    def show_last(self) -> None:
+        """Raise what ended the printing, now that all files are written."""
         if self._unprinted is not None:
             raise self._unprinted
-
-    @property
-    def prints(self) -> bool:
-        """Whether people read what is printed, or may do so still."""
-        return not (self.prints_document or self._unprinted)
 
     def write_tables(self, **texts: Callable[[], str]) -> None:
         """Write each text to the file of its option (``csv``); ``-``, standard output, is last."""

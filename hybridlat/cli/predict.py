@@ -3,6 +3,7 @@
 import itertools
 import shlex
 from dataclasses import replace
+from functools import partial
 from xml.etree import ElementTree
 
 import click
@@ -77,12 +78,10 @@ def predict(run: Run) -> int:
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
                         answer = _keep(run, table, (i, j, k), result)
-                        if isinstance(answer, Estimate) and shows_cells and run.prints:
-                            with run.printing():
-                                _print(answer, run.every_cell, is_first=len(table.estimates()) < 2)
-                if shows_cells and (hint := _advise(predictor, table, run.shapes)) and run.prints:
-                    with run.printing():
-                        echo(hint)
+                        if isinstance(answer, Estimate) and shows_cells:
+                            run.show_first(partial(_print, run, answer, len(table.estimates())))
+                if shows_cells and (hint := _advise(predictor, table, run.shapes)):
+                    run.show_first(partial(echo, hint))
         except KeyboardInterrupt:
             _write_tables(run, table)  # hours may be in them
             raise
@@ -100,7 +99,7 @@ def predict(run: Run) -> int:
         aside(f"{failed} of {table.size} predictions failed{others}")
     run.write_page(estimates)  # before a reader may go away
     _write_tables(run, table)
-    run.end_printing()
+    run.show_last()
     if not quiet and not shows_cells:
         table.print(console())
     if run.as_json:
@@ -109,11 +108,11 @@ def predict(run: Run) -> int:
     return _exit_code(table, shown=shows_cells and not quiet)
 
 
-def _print(answer: Estimate, every_cell: bool, *, is_first: bool) -> None:
-    if not is_first:
+def _print(run: Run, answer: Estimate, count: int) -> None:
+    if count > 1:
         click.echo()
     out = console()
-    print_estimate(out, answer, every_cell=every_cell, is_cut=out.is_terminal)
+    print_estimate(out, answer, every_cell=run.every_cell, is_cut=out.is_terminal)
 
 
 def _write_tables(run: Run, table: PredictionTable) -> None:

@@ -249,14 +249,6 @@ def with_autocast(
             if out and types[out].dtype == FULL:
                 element_type = demanded.get(position) or _widest(node, types, widened)
                 types[out] = types[out]._replace(dtype=element_type)
-    # Types are known: an axis of a number, which would be a parameter's, says no more.
-    nodes, constants = list(network.nodes), dict(network.constants)
-    places = {id(node): place for place, node in enumerate(nodes)}
-    for match in NUMBERS[1](network, [node for node in nodes if node.qualified_op in NUMBERS[0]]):
-        nodes[places[id(match.members[0])]] = match.nodes[0]
-        constants |= match.constants
-    network = replace(network, nodes=tuple(nodes), constants=constants)
-    module = module._replace(network=network)
     if casts_apart:
         return _with_casts(module, groups, demanded, types)
     _narrow(network, groups, demanded, types)

@@ -10,7 +10,8 @@ import logging
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -79,7 +80,7 @@ def entry(engine: str) -> EngineEntry:
     """The engine of that name; one without lowering or backend where there is none."""
     if engine in OWN or engine not in ENGINES:
         return OWN.get(engine) or EngineEntry()
-    return cast(EngineEntry, ENGINES.load(engine))
+    return ENGINES.load(engine, EngineEntry)
 
 
 def at_precision(target: Target, precision: str) -> Target:
@@ -111,12 +112,18 @@ def same_cell_targets(target: Target) -> tuple[Target, ...]:
 
 def lowerings() -> tuple[str, ...]:
     """Engines with fusion rules, or that say themselves what they fuse, sorted."""
-    return tuple(name for name in ENGINES.names() if entry(name).lowering)
+    return tuple(name for name, one in _loaded() if one.lowering)
 
 
 def backends() -> tuple[str, ...]:
     """Engines that can be started where they are installed, sorted."""
-    return tuple(name for name in ENGINES.names() if entry(name).backend)
+    return tuple(name for name, one in _loaded() if one.backend)
+
+
+def _loaded() -> Iterator[tuple[str, EngineEntry]]:
+    for name in ENGINES.names():
+        with suppress(UnavailableError):  # another package's that is broken costs its own name
+            yield name, entry(name)
 
 
 def can_measure(target: Target) -> bool:

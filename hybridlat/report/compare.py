@@ -38,10 +38,10 @@ class CellDifference:
     module: str = ""
 
     @property
-    def difference_us(self) -> float:
+    def difference_us(self) -> float | None:
         """The largest total minus the smallest: how far this cell moves the networks apart."""
         known = [total for total in self.total_us if total is not None]
-        return max(known) - min(known) if known else 0.0
+        return max(known) - min(known) if len(known) == len(self.total_us) else None
 
 
 def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> list[CellDifference]:
@@ -72,8 +72,9 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
                     each_us = cell.latency_us
                     row.total_us[number] = None if each_us is None else before_us + uses * each_us
     least_us = RESOLUTION_US if alike else 0.0
-    shown = [row for row in rows.values() if None in row.total_us or row.difference_us > least_us]
-    return sorted(shown, key=lambda row: (None not in row.total_us, -row.difference_us))
+    apart = [(math.inf if (us := row.difference_us) is None else us, row) for row in rows.values()]
+    shown = sorted(apart, key=lambda pair: -pair[0])
+    return [row for us, row in shown if us > least_us]
 
 
 class _Module(NamedTuple):

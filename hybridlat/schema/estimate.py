@@ -148,7 +148,7 @@ class Estimate(Shown):
             by_cell = "measured (cell by cell)"
             part = f"{part_text(self.measured_share)} of the time measured"
             return by_cell if self.grade == "measured" else part
-        text = self._origin.text if self._origin else "predicted"
+        text = self._origin.text if self._origin else "predicted" if self.latency_us else ""
         return f"{text[:1].lower()}{text[1:].rstrip('.')}"
 
     @property

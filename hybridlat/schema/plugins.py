@@ -15,10 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,29 @@ class Plugins:
     def owner(self, name: str) -> str:
         return self._offered[name].module
 
-    def load(self, name: str) -> Any:
-        """The object of that name; KeyError for an unknown name."""
+    def load(self, name: str, kind: type[T]) -> T:
+        """The object of that name and ``kind``; KeyError for an unknown name.
+
+        UnavailableError where what another package offers cannot be loaded, or is none.
+        """
         from importlib.metadata import EntryPoint
 
+        from hybridlat.errors import UnavailableError
+
         own = self.own.get(name)
-        return (EntryPoint(name, own, self.group) if own else self._offered[name]).load()
+        point = EntryPoint(name, own, self.group) if own else self._offered[name]
+        try:
+            if isinstance(value := point.load(), kind):
+                return value
+            raise TypeError(f"{point.value} is no {kind.__name__}")
+        except Exception as error:
+            if own:
+                raise
+            why = f"{type(error).__name__}: {error}"
+            text = (
+                f"{name} of the package {point.module} cannot be loaded ({why}): update or remove"
+            )
+            raise UnavailableError(f"{text} that package") from error
 
 
 def lazy(package: str) -> tuple[Callable[[str], object], Mapping[str, str]]:

@@ -160,6 +160,8 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     (folder / "plan" / "results.jsonl").rename(folder / "results.jsonl")
     assert "part of a plan: import the plan's folder" in str(run_import("results.jsonl").exception)
     assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
+    (folder / "plan" / "manifest.json").unlink()  # its lists are texts, as logs are
+    assert "a plan without its manifest.json" in str(run_import("plan").exception)
     assert call("store", "import", "packs", "--store", "t.db").out.startswith("1 new record, with")
 
 

@@ -73,6 +73,9 @@ def test_messages_are_shown_beside_the_answer(flag: str) -> None:
     assert done.body["network"] == "a.onnx"
     assert f"a.onnx on {FAKE}" in done.err
     assert done.err.startswith("hybridlat.")
+    beside = call(flag, "predict", "resnet18", "--target", L4, "--store", "sqlite://").err
+    took_s = re.findall(r"measured now, in ([0-9.]+) s", beside)  # its own, and at FP32
+    assert len(took_s) > 1 and max(map(float, took_s)) < 600
 
 
 def test_a_run_leaves_no_trace_in_the_program_that_made_it(

@@ -17,6 +17,7 @@ from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
+from tests.cli.shell import call
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend
 from tests.networks import SMALL, Builder, conv_relu, residual_block
 
@@ -164,6 +165,21 @@ def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(registry.open_backend("theirs"), FakeBackend)
     with pytest.raises(TargetError, match=r"unknown engine 'theirs'.*engines: .*tensorrt"):
         registry.lower(conv_relu(), Target.parse("here/theirs/fp32"))
+
+
+@pytest.mark.parametrize("value", ["nothing.there", f"{__name__}:nothing", f"{__name__}:samples"])
+def test_a_broken_engine_of_another_package_costs_its_own_name(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [EntryPoint("theirs", value, group)]
+    )
+    monkeypatch.setattr(registry, "ENGINES", replace(registry.ENGINES))
+    assert "tensorrt" in registry.lowerings() and "theirs" not in registry.backends()
+    words = ("predict", "resnet18", "--measure", "never", "--target")
+    assert "unknown engine 'other'" in call(*words, "l4/other/fp16", code=2).err
+    err = call(*words, "l4/theirs/fp16", code=3).err
+    assert f"theirs of the package {value.partition(':')[0]} cannot be loaded" in err
 
 
 def samples(session: Session, count: int) -> list[float]:

@@ -165,6 +165,9 @@ def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
     assert text["speed_up"] == (1.0, None, 1.0)  # a cell of the second has no latency
     assert text["distinguishable"] == [False, False, False]
     json.dumps(text, allow_nan=False)
+    assert text["differences"][0]["difference_us"] is None  # and no 0.0
+    nothing = replace(untrusted(), latency_us=None, warnings=())
+    assert nothing.rests_on == ""  # least of all on a prediction
     twice = replace(residual(), latency_us=2 * 8123.4)
     assert Comparison((residual(), twice)).speed_up == pytest.approx((1.0, 0.5))
     ratio = ratio_to(residual(), residual())

@@ -145,4 +145,4 @@ def load(name: str) -> type[Baseline]:
     """The baseline class of that name; InputError names the choices."""
     if name not in BASELINES:
         raise InputError(f"{name!r} is not a baseline: choose one of {', '.join(names())}")
-    return cast(type[Baseline], BASELINES.load(name))
+    return cast(type[Baseline], BASELINES.load(name, type))

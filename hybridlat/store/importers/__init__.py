@@ -7,6 +7,7 @@ entry point group ``hybridlat.importers``; its ``read(path)`` gives ``ImportedRe
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hybridlat.errors import HybridlatError, InputError, StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
@@ -38,7 +39,8 @@ def read(name: str, path: Path) -> ImportedRecords:
         choices = ", ".join([*TABLES, *IMPORTERS.names()])
         raise InputError(f"{name!r} is not an importer: choose one of {choices}")
     try:
-        imported: ImportedRecords = IMPORTERS.load(name).read(path)
+        reader: Any = IMPORTERS.load(name, object)
+        imported: ImportedRecords = reader.read(path)
         return imported
     except (HybridlatError, OSError):
         raise
