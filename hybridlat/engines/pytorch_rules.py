@@ -13,11 +13,12 @@ and poolings keep the layout of what they read, element-wise operators that of t
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL
+from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL, PARAMETER, Bound, X, bind, made
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
+from hybridlat.engines.fusion.places import gathers
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, packed, reshaped
 from hybridlat.graph.symmetry import with_ordered_operands
 
@@ -34,10 +35,10 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
     """Each part of a Split is a Slice, which may be copied alone."""
     axis, end = int(str(node.attribute("axis", 0))), 0
     sizes = net.constant(node, 1)
-    for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
+    for out, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
         start, end = end, end + int(size)
-        if made:
-            part = Node(node.name, "Slice", node.inputs[:1], (made,), version=13)
+        if out:
+            part = Node(node.name, "Slice", node.inputs[:1], (out,), version=13)
             match.put(part, integers(start), integers(end), integers(axis))
 
 
@@ -56,6 +57,35 @@ def _strided(net: Network, node: Node, match: Match) -> None:
     places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
     if places is not None and len(shape) == 1 and places.values == tuple(range(*shape)):
         match.view(node.inputs[0], net.types[match.made].shape)
+
+
+def _turned_places(net: Network, node: Node, match: Match) -> None:
+    """Places along an axis of a turned tensor are those along that axis of the tensor itself."""
+    (x, places), shape = node.inputs, net.types[match.made].shape
+    turn = net.maker(x, "Transpose")
+    order = (turn.sizes("perm") if turn is not None else None) or ()
+    if turn is not None and len(net.type_of(places).shape) == 1:
+        axis = order[int(str(node.attribute("axis", 0)))]
+        before = [shape[order.index(place)] for place in range(len(shape))]
+        stated = {"axis": axis} if axis else {}
+        taken = match.add("Gather", (turn.inputs[0], places), before, **stated)
+        match.add("Transpose", (taken,), shape, perm=order)
+
+
+def _resized(net: Network, node: Node, match: Match) -> None:
+    """What lies between two neighbours, by its distance from one, is a linear resize of rows."""
+    bound, shape = bind(net, match.made, _BETWEEN, Bound()), net.types[match.made].shape
+    low, high, again = [m for m in bound.members if m.op == "Gather"] if bound else [node] * 3
+    rows = [c.values for c in (net.constant(end, 1) for end in (low, high)) if c and c.values]
+    if bound is None or low is not again or len(rows) != 2 or low.attributes != high.attributes:
+        return
+    axis, read = int(str(low.attribute("axis", 0))), net.type_of(bound.x).shape
+    if {b - a for a, b in zip(*rows, strict=True)} <= {0, 1} and len(read) == len(shape):
+        ratio, way = read[axis] / shape[axis], dict[str, AttributeValue]()
+        if any(a != int(max(0, (i + 0.5) * ratio - 0.5)) for i, a in enumerate(rows[0])):
+            way["coordinate_transformation_mode"] = "align_corners"
+        way |= {"mode": "linear", "nearest_mode": "floor"}
+        match.add("Resize", (bound.x, "", ""), shape, integers(*shape), **way)
 
 
 def _uneven_pads(net: Network, node: Node, match: Match) -> None:
@@ -82,6 +112,15 @@ def _in_calls(net: Network, node: Node, match: Match) -> None:
     match.add("Mul", (y, *scale), shape)
 
 
+_LOW = made("Gather", X, PARAMETER)
+_BETWEEN = made("Add", _LOW, made("Mul", made("Sub", _LOW, _LOW), PARAMETER))
+INDEXED: tuple[Pass, ...] = (
+    each("GatherND", gathers),
+    each("Gather", _turned_places),
+    TURNS,
+    each("Add", _resized),
+)
+"""What the newer exporter writes with GatherND, where a module takes places or resizes rows."""
 RMS_NORMS = each("RMSNormalization", _in_calls)
 FED = each("Transpose", _channels_first)
 CALLS: tuple[Pass, ...] = (

@@ -57,7 +57,9 @@ CONSTANTS = """
   int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8},
   int64[3,2] spots2 = {0,4,0,1,0,3}, int64[2] single8 = {8,1}, float lowest = {-1e30},
   int64[4] heads2 = {1,5,2,4}, int64[3] rows1 = {1,5,8}, float[8,24] qkv, float[24] qkv_bias,
-  int64[1] vector = {-1}"""
+  int64[1] vector = {-1}, float[4] wider = {1.0,1.0,1.0,2.0}, float[12] nearness,
+  int64[12] low = {0,0,0,1,1,2,2,3,3,4,4,5}, int64[12,1] low1 = {0,0,0,1,1,2,2,3,3,4,4,5},
+  int64[12,1] high1 = {1,1,1,2,2,3,3,4,4,5,5,5}, int64[12] high = {1,1,1,2,2,3,3,4,4,5,5,5}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
 TURNED = """b = Transpose<perm=[1,0,2,3]>(k) e = Transpose<perm=[1,0,3,2]>(b) a = Mul(q, s6)
@@ -545,6 +547,7 @@ ATTENDED_BY_TWO = "d = Transpose<perm=[0,2,1,3]>(h) " + ATTENDED.replace("6)", "
 ATTENDED_BY_TWO = ATTENDED_BY_TWO.replace("head)", "heads)")
 ROWS6 = "r = Reshape(x, rows6) a = MatMul(r, w6) e = Add(a, b6)"
 FUSED = "r = Reshape(x, flat6) a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused)"
+FRONT = "t = Transpose<perm=[1,0,2,3]>(x)"
 MODULES = {
     "a simplifier folds a layer's scale": (
         "c1 = Conv(x, f, c) a = Mul(c1, kp) y = Relu(a)",
@@ -597,6 +600,18 @@ MODULES = {
     "layers in front of folded norms share their weights": (
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f2, _v_2) y = Relu(q)',
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f, "onnx::Conv_1") y = Relu(q)',
+    ),
+    "an exporter turns an axis to the front and takes places there": (
+        "a = Gather<axis=1>(x, spots) y = Relu(a)",
+        f"{FRONT} g = GatherND(t, spots1) a = Transpose<perm=[1,0,2,3]>(g) y = Relu(a)",
+    ),
+    "an exporter writes a linear resize of rows with places": (
+        'a = Resize<mode="linear", nearest_mode="floor">(x, , wider) y = Relu(a)',
+        """l = Gather<axis=3>(x, low) h = Gather<axis=3>(x, high) d = Sub(h, l)
+        m = Mul(nearness, d) a = Add(m, l) y = Relu(a)""",
+        """t = Transpose<perm=[3,0,1,2]>(x) p = GatherND(t, low1) q = GatherND(t, high1)
+        l = Transpose<perm=[1,2,3,0]>(p) h = Transpose<perm=[1,2,3,0]>(q) d = Sub(h, l)
+        m = Mul(d, nearness) a = Add(l, m) y = Relu(a)""",
     ),
     "an exporter writes a view with strides": (
         "a = GlobalAveragePool(x) y = Relu(a)",

@@ -67,7 +67,7 @@ def _single_places(net: Network, node: Node, match: Match) -> None:
         match.view(match.add("Gather", (vector, places), net.type_of(places).shape), made)
 
 
-def _gathers(net: Network, node: Node, match: Match) -> None:
+def gathers(net: Network, node: Node, match: Match) -> None:
     """Places along the first axis alone are those of a Gather; one of size 1 has no other."""
     (x, places), made = node.inputs, net.types[match.made].shape
     *shape, depth = net.type_of(places).shape
@@ -95,7 +95,7 @@ def _tiles(net: Network, node: Node, match: Match) -> None:
 
 
 PLACES: tuple[Pass, ...] = (
-    each("GatherND", _gathers),
+    each("GatherND", gathers),
     each("Gather", _single_places),
     each("Expand Tile", _tiles),
 )
