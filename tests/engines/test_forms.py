@@ -1,16 +1,19 @@
 """What files write in several ways is one form for engines whose rules see through it."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import FORMS
-from hybridlat.engines.fusion.patterns import Rewritten
+from hybridlat.engines.fusion.patterns import TURNS, Rewritten
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
-from hybridlat.onnx_io import read_network
+from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
 from tests.engines.texts import model_of
@@ -721,3 +724,20 @@ def test_what_is_of_another_kind_stays(opset: int, inputs: str, text: str, op: s
 def test_a_computed_shift_is_read(inputs: str, text: str) -> None:
     made = in_one_form(network_of(17, text, inputs))
     assert "r" in {name for node in made.nodes for name in node.inputs}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        (STEPS, "t = Transpose<perm=[1,2,0]>(x) y = Flatten(t)"),
+        (ROWS, "r = Reshape(x, cut) t = Transpose(r) y = Flatten(t)"),
+    ],
+)
+def test_elements_lie_where_the_file_moves_them(inputs: str, text: str) -> None:
+    file = network_of(13, text, inputs)
+    moved = Rewritten.of(file).then((TURNS,)).network
+    shape = file.types["x"].shape
+    values = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    models = [onnx.load_from_string(to_onnx(net, None)) for net in (file, moved)]
+    ends = [ReferenceEvaluator(model).run(None, {"x": values})[0] for model in models]
+    assert np.array_equal(*ends)
