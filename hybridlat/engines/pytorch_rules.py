@@ -16,7 +16,7 @@ from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL, PARAMETER, Bound, X, bind, made
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
-from hybridlat.engines.fusion.places import gathers
+from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, packed, reshaped
@@ -57,19 +57,6 @@ def _strided(net: Network, node: Node, match: Match) -> None:
     places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
     if places is not None and len(shape) == 1 and places.values == tuple(range(*shape)):
         match.view(node.inputs[0], net.types[match.made].shape)
-
-
-def _turned_places(net: Network, node: Node, match: Match) -> None:
-    """Places along an axis of a turned tensor are those along that axis of the tensor itself."""
-    (x, places), shape = node.inputs, net.types[match.made].shape
-    turn = net.maker(x, "Transpose")
-    order = (turn.sizes("perm") if turn is not None else None) or ()
-    if turn is not None and len(net.type_of(places).shape) == 1:
-        axis = order[int(str(node.attribute("axis", 0)))]
-        before = [shape[order.index(place)] for place in range(len(shape))]
-        stated = {"axis": axis} if axis else {}
-        taken = match.add("Gather", (turn.inputs[0], places), before, **stated)
-        match.add("Transpose", (taken,), shape, perm=order)
 
 
 def _resized(net: Network, node: Node, match: Match) -> None:
@@ -115,8 +102,7 @@ def _in_calls(net: Network, node: Node, match: Match) -> None:
 _LOW = made("Gather", X, PARAMETER)
 _BETWEEN = made("Add", _LOW, made("Mul", made("Sub", _LOW, _LOW), PARAMETER))
 INDEXED: tuple[Pass, ...] = (
-    each("GatherND", gathers),
-    each("Gather", _turned_places),
+    *TURNED_PLACES,
     TURNS,
     each("Add", _resized),
 )
@@ -129,6 +115,8 @@ CALLS: tuple[Pass, ...] = (
     each("Conv", _uneven_pads),
     TWINS,
     each("Split", _chunks),
+    EARLY_CUTS,
+    TURNS,
     NEUTRAL,
     GUARDS,
 )

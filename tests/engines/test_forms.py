@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import FORMS
 from hybridlat.engines.fusion.patterns import TURNS, Rewritten
+from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network, to_onnx
@@ -62,6 +63,7 @@ CONSTANTS = """
   int64[4] heads2 = {1,5,2,4}, int64[3] rows1 = {1,5,8}, float[8,24] qkv, float[24] qkv_bias,
   int64[1] vector = {-1}, float[4] wider = {1.0,1.0,1.0,2.0}, float[12] nearness,
   int64[12] low = {0,0,0,1,1,2,2,3,3,4,4,5}, int64[12,1] low1 = {0,0,0,1,1,2,2,3,3,4,4,5},
+  int64[1] i3 = {3}, int64[2] flat3 = {48,3}, int64[2] one144 = {1,144},
   int64[12,1] high1 = {1,1,1,2,2,3,3,4,4,5,5,5}, int64[12] high = {1,1,1,2,2,3,3,4,4,5,5,5}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
@@ -604,6 +606,13 @@ MODULES = {
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f2, _v_2) y = Relu(q)',
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f, "onnx::Conv_1") y = Relu(q)',
     ),
+    "a part of heads is taken before they are turned or behind": (
+        "s = Slice(x, i0, i3, i3) r = Reshape(s, flat3) t = Transpose(r) y = Reshape(t, one144)",
+        """r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r) s = Slice(t, i0, i1, i0)
+        y = Reshape(s, one144)""",
+        """r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r)
+        s, u = Split<axis=0, num_outputs=2>(t) y = Reshape(s, one144)""",
+    ),
     "an exporter turns an axis to the front and takes places there": (
         "a = Gather<axis=1>(x, spots) y = Relu(a)",
         f"{FRONT} g = GatherND(t, spots1) a = Transpose<perm=[1,0,2,3]>(g) y = Relu(a)",
@@ -730,14 +739,17 @@ def test_a_computed_shift_is_read(inputs: str, text: str) -> None:
     ("inputs", "text"),
     [
         (STEPS, "t = Transpose<perm=[1,2,0]>(x) y = Flatten(t)"),
-        (ROWS, "r = Reshape(x, cut) t = Transpose(r) y = Flatten(t)"),
+        (X, "r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r) y = Slice(t, i1, i2, i0)"),
+        (ROWS, "t = Transpose<perm=[1,2,0]>(x) g = Gather<axis=1>(t, i1) y = Transpose(g)"),
+        (ROWS, "r = Reshape(x, column) s = Slice(r, i2, i4, i1) y = Transpose(s)"),
+        (ROWS, "r = Reshape(x, cut) t = Transpose(r) s = Slice(t, i0, i1, i1) y = Flatten(s)"),
     ],
 )
 def test_elements_lie_where_the_file_moves_them(inputs: str, text: str) -> None:
     file = network_of(13, text, inputs)
-    moved = Rewritten.of(file).then((TURNS,)).network
+    moved = Rewritten.of(file).then((*TURNED_PLACES, TURNS, EARLY_CUTS, TURNS)).network
     shape = file.types["x"].shape
     values = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     models = [onnx.load_from_string(to_onnx(net, None)) for net in (file, moved)]
-    ends = [ReferenceEvaluator(model).run(None, {"x": values})[0] for model in models]
+    ends = [[*ReferenceEvaluator(model).run(None, {"x": values})] for model in models]
     assert np.array_equal(*ends)
