@@ -51,6 +51,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     compiled = target.engine == "torch-compile"
     passes = (each(CONTRACTING, _zeros), rules.FED, *rules.INDEXED, each("Gemm", _scales), *FORMS)
     passes = (*passes, *rules.CALLS, each(CONTRACTING, _scales), each(CONTRACTING, normed_biases))
+    passes = (*passes, *((rules.UNSCALED,) if rules.ATTENTION.covers(target.version) else ()))
     generated = COMPILED if compiled or _is_cpu(target) else ()
     generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated)
     whole = network if compiled else _idle_as_outputs(network)

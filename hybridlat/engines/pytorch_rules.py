@@ -10,12 +10,22 @@ wants dense memory (a convolution reads a slice). Strides are followed as ATen d
 and poolings keep the layout of what they read, element-wise operators that of their first operand.
 """
 
+import re
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL, PARAMETER, Bound, X, bind, made
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
-from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
+from hybridlat.engines.fusion.patterns import (
+    TURNS,
+    TWINS,
+    Match,
+    Pass,
+    Rewritten,
+    each,
+    integers,
+    same,
+)
 from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
@@ -99,6 +109,25 @@ def _in_calls(net: Network, node: Node, match: Match) -> None:
     match.add("Mul", (y, *scale), shape)
 
 
+def _unscaled(net: Network, node: Node, match: Match) -> None:
+    """A number by which attention scales, before its first product or behind it, is the call's."""
+    number, steps, end = net.constant(node, 1), "", node
+    while (
+        not ("Softmax" in steps and end.op == "MatMul")
+        and (below := net.reader(end, *_STEPS)) is not None
+    ):
+        end, steps = below, f"{steps}{below.op} "
+    is_behind = net.maker(node.inputs[0], "MatMul") is not None
+    is_scale = _ATTENDED.match(steps) or (is_behind and _ATTENDED.match(f"MatMul {steps}"))
+    is_weighed = not net.constants.keys().isdisjoint(end.inputs)
+    if number is not None and number.type.elements == 1 and is_scale and not is_weighed:
+        same(net, node.inputs[0], match)
+
+
+_STEPS = ("Reshape", "Transpose", "Mul", "Div", "Add", "Softmax", "MatMul")
+_VIEWS = "((Reshape|Transpose) )*"
+_ATTENDED = re.compile(f"{_VIEWS}MatMul ((Mul|Div|Add|Reshape) )*Softmax {_VIEWS}MatMul ")
+UNSCALED = each("Mul Div", _unscaled)
 _LOW = made("Gather", X, PARAMETER)
 _BETWEEN = made("Add", _LOW, made("Mul", made("Sub", _LOW, _LOW), PARAMETER))
 INDEXED: tuple[Pass, ...] = (
@@ -136,6 +165,7 @@ _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 
 # fmt: off
+ATTENTION = Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0")
 COMPOSITES: tuple[Rule, ...] = (
     Eliminate("Identity Dropout", "do nothing at inference"),
     Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
@@ -144,11 +174,9 @@ COMPOSITES: tuple[Rule, ...] = (
     Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
     Fuse("InstanceNormalization", "Mul Add", "aten::group_norm", when.behind_norm),
     Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
-    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(lambda scale, _: when.by_scalar(scale, scale), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
-    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.in_attention), "Scores", since="2.0"),
     Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Scores", since="2.0"),
     Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Attention", since="2.0"),
-    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0"),
+    ATTENTION,
 )
 INDUCTOR: tuple[Rule, ...] = (
     Fuse(_GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(when.same_elements, when.only_reader), "Generated", match_policy="every"),

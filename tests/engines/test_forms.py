@@ -552,6 +552,15 @@ ATTENDED_BY_TWO = "d = Transpose<perm=[0,2,1,3]>(h) " + ATTENDED.replace("6)", "
 ATTENDED_BY_TWO = ATTENDED_BY_TWO.replace("head)", "heads)")
 ROWS6 = "r = Reshape(x, rows6) a = MatMul(r, w6) e = Add(a, b6)"
 FUSED = "r = Reshape(x, flat6) a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused)"
+SCALES = tuple(
+    f"t = Transpose<perm=[0,1,3,2]>(x) {scores} p = Softmax(s) y = MatMul(p, x)"
+    for scores in (
+        "a = Mul(x, half) s = MatMul(a, t)",
+        "m = MatMul(x, t) s = Div(m, two)",
+        "a = Mul(x, s6) b = Mul(t, t6) s = MatMul(a, b)",
+        "s = MatMul(x, t)",
+    )
+)
 FRONT = "t = Transpose<perm=[1,0,2,3]>(x)"
 MODULES = {
     "a simplifier folds a layer's scale": (
@@ -606,6 +615,7 @@ MODULES = {
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f2, _v_2) y = Relu(q)',
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f, "onnx::Conv_1") y = Relu(q)',
     ),
+    "attention scales before its product or behind it": SCALES,
     "a part of heads is taken before they are turned or behind": (
         "s = Slice(x, i0, i3, i3) r = Reshape(s, flat3) t = Transpose(r) y = Reshape(t, one144)",
         """r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r) s = Slice(t, i0, i1, i0)
@@ -639,6 +649,14 @@ MODULES = {
 @pytest.mark.parametrize("what", MODULES)
 def test_a_module_is_one_whatever_its_file_says(what: str) -> None:
     assert forms_in([network_of(21, text) for text in MODULES[what]])[1:] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("target", "values"), [("v100/torch-1.12/fp32", "x"), ("v100/torch-2.9/fp32", "w6")]
+)
+def test_a_scale_is_a_call_where_attention_is_several(target: str, values: str) -> None:
+    texts = [text.replace("(p, x)", f"(p, {values})") for text in SCALES]
+    assert len({*lowered([network_of(17, text) for text in texts], target)}) == len(texts)
 
 
 @pytest.mark.parametrize(("version", "forms"), [("8.2", 1), ("8.6", 2), ("9", 1), ("10", 1)])
