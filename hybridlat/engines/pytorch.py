@@ -22,7 +22,7 @@ from hybridlat.engines import pytorch_rules as rules
 from hybridlat.engines.fusion.composites import COMPILED, NUMBERS
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, normed_biases
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
-from hybridlat.engines.fusion.patterns import TURNS, Match, Rewritten, each
+from hybridlat.engines.fusion.patterns import Match, Rewritten, each
 from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import Eliminate, apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -49,8 +49,9 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     is the same cell. ``channels_last`` is the layout of inputs, as some sources of timings have it.
     """
     compiled = target.engine == "torch-compile"
-    passes = (each(CONTRACTING, _zeros), rules.FED, TURNS, each("Gemm", _scales), *FORMS)
+    passes = (each(CONTRACTING, _zeros), rules.FED, *rules.INDEXED, each("Gemm", _scales), *FORMS)
     passes = (*passes, *rules.CALLS, each(CONTRACTING, _scales), each(CONTRACTING, normed_biases))
+    passes = (*passes, *((rules.UNSCALED,) if rules.ATTENTION.covers(target.version) else ()))
     generated = COMPILED if compiled or _is_cpu(target) else ()
     generated = (*(() if compiled else (rules.RMS_NORMS,)), *generated)
     whole = network if compiled else _idle_as_outputs(network)

@@ -10,14 +10,25 @@ wants dense memory (a convolution reads a slice). Strides are followed as ATen d
 and poolings keep the layout of what they read, element-wise operators that of their first operand.
 """
 
+import re
 from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
-from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL
+from hybridlat.engines.fusion.composites import GUARDS, NEUTRAL, PARAMETER, Bound, X, bind, made
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
-from hybridlat.engines.fusion.patterns import TURNS, TWINS, Match, Pass, Rewritten, each, integers
+from hybridlat.engines.fusion.patterns import (
+    TURNS,
+    TWINS,
+    Match,
+    Pass,
+    Rewritten,
+    each,
+    integers,
+    same,
+)
+from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, packed, reshaped
 from hybridlat.graph.symmetry import with_ordered_operands
 
@@ -34,10 +45,10 @@ def _chunks(net: Network, node: Node, match: Match) -> None:
     """Each part of a Split is a Slice, which may be copied alone."""
     axis, end = int(str(node.attribute("axis", 0))), 0
     sizes = net.constant(node, 1)
-    for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
+    for out, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
         start, end = end, end + int(size)
-        if made:
-            part = Node(node.name, "Slice", node.inputs[:1], (made,), version=13)
+        if out:
+            part = Node(node.name, "Slice", node.inputs[:1], (out,), version=13)
             match.put(part, integers(start), integers(end), integers(axis))
 
 
@@ -56,6 +67,22 @@ def _strided(net: Network, node: Node, match: Match) -> None:
     places, (_, shape) = net.constant(node, 1), net.type_of(node.inputs[0])
     if places is not None and len(shape) == 1 and places.values == tuple(range(*shape)):
         match.view(node.inputs[0], net.types[match.made].shape)
+
+
+def _resized(net: Network, node: Node, match: Match) -> None:
+    """What lies between two neighbours, by its distance from one, is a linear resize of rows."""
+    bound, shape = bind(net, match.made, _BETWEEN, Bound()), net.types[match.made].shape
+    low, high, again = [m for m in bound.members if m.op == "Gather"] if bound else [node] * 3
+    rows = [c.values for c in (net.constant(end, 1) for end in (low, high)) if c and c.values]
+    if bound is None or low is not again or len(rows) != 2 or low.attributes != high.attributes:
+        return
+    axis, read = int(str(low.attribute("axis", 0))), net.type_of(bound.x).shape
+    if {b - a for a, b in zip(*rows, strict=True)} <= {0, 1} and len(read) == len(shape):
+        ratio, way = read[axis] / shape[axis], dict[str, AttributeValue]()
+        if any(a != int(max(0, (i + 0.5) * ratio - 0.5)) for i, a in enumerate(rows[0])):
+            way["coordinate_transformation_mode"] = "align_corners"
+        way |= {"mode": "linear", "nearest_mode": "floor"}
+        match.add("Resize", (bound.x, "", ""), shape, integers(*shape), **way)
 
 
 def _uneven_pads(net: Network, node: Node, match: Match) -> None:
@@ -82,6 +109,33 @@ def _in_calls(net: Network, node: Node, match: Match) -> None:
     match.add("Mul", (y, *scale), shape)
 
 
+def _unscaled(net: Network, node: Node, match: Match) -> None:
+    """A number by which attention scales, before its first product or behind it, is the call's."""
+    number, steps, end = net.constant(node, 1), "", node
+    while (
+        not ("Softmax" in steps and end.op == "MatMul")
+        and (below := net.reader(end, *_STEPS)) is not None
+    ):
+        end, steps = below, f"{steps}{below.op} "
+    is_behind = net.maker(node.inputs[0], "MatMul") is not None
+    is_scale = _ATTENDED.match(steps) or (is_behind and _ATTENDED.match(f"MatMul {steps}"))
+    is_weighed = not net.constants.keys().isdisjoint(end.inputs)
+    if number is not None and number.type.elements == 1 and is_scale and not is_weighed:
+        same(net, node.inputs[0], match)
+
+
+_STEPS = ("Reshape", "Transpose", "Mul", "Div", "Add", "Softmax", "MatMul")
+_VIEWS = "((Reshape|Transpose) )*"
+_ATTENDED = re.compile(f"{_VIEWS}MatMul ((Mul|Div|Add|Reshape) )*Softmax {_VIEWS}MatMul ")
+UNSCALED = each("Mul Div", _unscaled)
+_LOW = made("Gather", X, PARAMETER)
+_BETWEEN = made("Add", _LOW, made("Mul", made("Sub", _LOW, _LOW), PARAMETER))
+INDEXED: tuple[Pass, ...] = (
+    *TURNED_PLACES,
+    TURNS,
+    each("Add", _resized),
+)
+"""What the newer exporter writes with GatherND, where a module takes places or resizes rows."""
 RMS_NORMS = each("RMSNormalization", _in_calls)
 FED = each("Transpose", _channels_first)
 CALLS: tuple[Pass, ...] = (
@@ -90,6 +144,8 @@ CALLS: tuple[Pass, ...] = (
     each("Conv", _uneven_pads),
     TWINS,
     each("Split", _chunks),
+    EARLY_CUTS,
+    TURNS,
     NEUTRAL,
     GUARDS,
 )
@@ -109,6 +165,7 @@ _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 
 # fmt: off
+ATTENTION = Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0")
 COMPOSITES: tuple[Rule, ...] = (
     Eliminate("Identity Dropout", "do nothing at inference"),
     Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
@@ -117,11 +174,9 @@ COMPOSITES: tuple[Rule, ...] = (
     Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
     Fuse("InstanceNormalization", "Mul Add", "aten::group_norm", when.behind_norm),
     Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
-    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(lambda scale, _: when.by_scalar(scale, scale), when.only_reader, when.in_attention), "Scores", match_policy="every", since="2.0"),
-    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.in_attention), "Scores", since="2.0"),
     Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Scores", since="2.0"),
     Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.in_attention), "Attention", since="2.0"),
-    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, unless(when.by_constant)), since="2.0"),
+    ATTENTION,
 )
 INDUCTOR: tuple[Rule, ...] = (
     Fuse(_GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(when.same_elements, when.only_reader), "Generated", match_policy="every"),

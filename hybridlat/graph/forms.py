@@ -182,6 +182,14 @@ def _top_k(w: Writing, node: Node) -> None:
     w.keep(node.with_attributes("k"), w.put(node, "k", (k,)))
 
 
+def _cumulated(w: Writing, node: Node) -> None:
+    """The axis is one whole number of 64 bits that counts from the front."""
+    if parts := [part for part in w.operands(node, "axis") if part]:
+        axis = parts[0][0] % len(w.shape(node.inputs[0]))
+        return w.keep(node, w.add(node, "axis", Constant(TensorType("int64", ()), (axis,))))
+    w.keep(node)
+
+
 def _roi_align(w: Writing, node: Node) -> None:
     """Before set 16 pixels were not shifted by half."""
     way = {"coordinate_transformation_mode": "output_half_pixel"} if node.version < 16 else {}
@@ -277,6 +285,7 @@ FORMS: Forms = {
     "Slice": _slice,
     "Split": _split,
     "TopK": _top_k,
+    "CumSum": _cumulated,
     "Transpose": _turn,
     "RoiAlign": _roi_align,
     "Scatter": lambda w, node: _along(0)(w, replace(node, op="ScatterElements", version=16)),

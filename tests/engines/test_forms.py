@@ -1,16 +1,20 @@
 """What files write in several ways is one form for engines whose rules see through it."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import FORMS
-from hybridlat.engines.fusion.patterns import Rewritten
+from hybridlat.engines.fusion.patterns import TURNS, Rewritten
+from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
-from hybridlat.onnx_io import read_network
+from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
 from tests.engines.texts import model_of
@@ -57,7 +61,10 @@ CONSTANTS = """
   int64[5] shared = {2,1,3,6,8},  int64[5] alone = {2,1,1,6,8}, int64[4] own = {2,3,6,8},
   int64[3,2] spots2 = {0,4,0,1,0,3}, int64[2] single8 = {8,1}, float lowest = {-1e30},
   int64[4] heads2 = {1,5,2,4}, int64[3] rows1 = {1,5,8}, float[8,24] qkv, float[24] qkv_bias,
-  int64[1] vector = {-1}"""
+  int64[1] vector = {-1}, float[4] wider = {1.0,1.0,1.0,2.0}, float[12] nearness,
+  int64[12] low = {0,0,0,1,1,2,2,3,3,4,4,5}, int64[12,1] low1 = {0,0,0,1,1,2,2,3,3,4,4,5},
+  int64[1] i3 = {3}, int64[2] flat3 = {48,3}, int64[2] one144 = {1,144},
+  int64[12,1] high1 = {1,1,1,2,2,3,3,4,4,5,5,5}, int64[12] high = {1,1,1,2,2,3,3,4,4,5,5,5}"""
 SCALED = """b = Reshape(k, keys) c0 = Transpose<perm=[0,2,1]>(b) e = Reshape(c0, turned)
   a = Mul(q, s6) g = Mul(e, t6) d = MatMul(a, g)"""
 TURNED = """b = Transpose<perm=[1,0,2,3]>(k) e = Transpose<perm=[1,0,3,2]>(b) a = Mul(q, s6)
@@ -545,6 +552,16 @@ ATTENDED_BY_TWO = "d = Transpose<perm=[0,2,1,3]>(h) " + ATTENDED.replace("6)", "
 ATTENDED_BY_TWO = ATTENDED_BY_TWO.replace("head)", "heads)")
 ROWS6 = "r = Reshape(x, rows6) a = MatMul(r, w6) e = Add(a, b6)"
 FUSED = "r = Reshape(x, flat6) a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused)"
+SCALES = tuple(
+    f"t = Transpose<perm=[0,1,3,2]>(x) {scores} p = Softmax(s) y = MatMul(p, x)"
+    for scores in (
+        "a = Mul(x, half) s = MatMul(a, t)",
+        "m = MatMul(x, t) s = Div(m, two)",
+        "a = Mul(x, s6) b = Mul(t, t6) s = MatMul(a, b)",
+        "s = MatMul(x, t)",
+    )
+)
+FRONT = "t = Transpose<perm=[1,0,2,3]>(x)"
 MODULES = {
     "a simplifier folds a layer's scale": (
         "c1 = Conv(x, f, c) a = Mul(c1, kp) y = Relu(a)",
@@ -598,6 +615,26 @@ MODULES = {
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f2, _v_2) y = Relu(q)',
         'p = Conv(x, f, "onnx::Conv_1") q = Conv(p, f, "onnx::Conv_1") y = Relu(q)',
     ),
+    "attention scales before its product or behind it": SCALES,
+    "a part of heads is taken before they are turned or behind": (
+        "s = Slice(x, i0, i3, i3) r = Reshape(s, flat3) t = Transpose(r) y = Reshape(t, one144)",
+        """r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r) s = Slice(t, i0, i1, i0)
+        y = Reshape(s, one144)""",
+        """r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r)
+        s, u = Split<axis=0, num_outputs=2>(t) y = Reshape(s, one144)""",
+    ),
+    "an exporter turns an axis to the front and takes places there": (
+        "a = Gather<axis=1>(x, spots) y = Relu(a)",
+        f"{FRONT} g = GatherND(t, spots1) a = Transpose<perm=[1,0,2,3]>(g) y = Relu(a)",
+    ),
+    "an exporter writes a linear resize of rows with places": (
+        'a = Resize<mode="linear", nearest_mode="floor">(x, , wider) y = Relu(a)',
+        """l = Gather<axis=3>(x, low) h = Gather<axis=3>(x, high) d = Sub(h, l)
+        m = Mul(nearness, d) a = Add(m, l) y = Relu(a)""",
+        """t = Transpose<perm=[3,0,1,2]>(x) p = GatherND(t, low1) q = GatherND(t, high1)
+        l = Transpose<perm=[1,2,3,0]>(p) h = Transpose<perm=[1,2,3,0]>(q) d = Sub(h, l)
+        m = Mul(d, nearness) a = Add(l, m) y = Relu(a)""",
+    ),
     "an exporter writes a view with strides": (
         "a = GlobalAveragePool(x) y = Relu(a)",
         "a = GlobalAveragePool(x) b = Reshape(a, i8) d = Gather(b, each) y = Relu(d)",
@@ -612,6 +649,14 @@ MODULES = {
 @pytest.mark.parametrize("what", MODULES)
 def test_a_module_is_one_whatever_its_file_says(what: str) -> None:
     assert forms_in([network_of(21, text) for text in MODULES[what]])[1:] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("target", "values"), [("v100/torch-1.12/fp32", "x"), ("v100/torch-2.9/fp32", "w6")]
+)
+def test_a_scale_is_a_call_where_attention_is_several(target: str, values: str) -> None:
+    texts = [text.replace("(p, x)", f"(p, {values})") for text in SCALES]
+    assert len({*lowered([network_of(17, text) for text in texts], target)}) == len(texts)
 
 
 @pytest.mark.parametrize(("version", "forms"), [("8.2", 1), ("8.6", 2), ("9", 1), ("10", 1)])
@@ -706,3 +751,23 @@ def test_what_is_of_another_kind_stays(opset: int, inputs: str, text: str, op: s
 def test_a_computed_shift_is_read(inputs: str, text: str) -> None:
     made = in_one_form(network_of(17, text, inputs))
     assert "r" in {name for node in made.nodes for name in node.inputs}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        (STEPS, "t = Transpose<perm=[1,2,0]>(x) y = Flatten(t)"),
+        (X, "r = Reshape(x, by_head) t = Transpose<perm=[2,0,3,1]>(r) y = Slice(t, i1, i2, i0)"),
+        (ROWS, "t = Transpose<perm=[1,2,0]>(x) g = Gather<axis=1>(t, i1) y = Transpose(g)"),
+        (ROWS, "r = Reshape(x, column) s = Slice(r, i2, i4, i1) y = Transpose(s)"),
+        (ROWS, "r = Reshape(x, cut) t = Transpose(r) s = Slice(t, i0, i1, i1) y = Flatten(s)"),
+    ],
+)
+def test_elements_lie_where_the_file_moves_them(inputs: str, text: str) -> None:
+    file = network_of(13, text, inputs)
+    moved = Rewritten.of(file).then((*TURNED_PLACES, TURNS, EARLY_CUTS, TURNS)).network
+    shape = file.types["x"].shape
+    values = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    models = [onnx.load_from_string(to_onnx(net, None)) for net in (file, moved)]
+    ends = [[*ReferenceEvaluator(model).run(None, {"x": values})] for model in models]
+    assert np.array_equal(ends[0][0], ends[1][0])

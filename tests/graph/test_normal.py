@@ -25,7 +25,8 @@ CONSTANTS = """
   float one = {1}, float six = {6}, float half = {0.5}, float tenth = {0.1}, uint8 three = {3},
   uint8 middle = {128}, float[1] scale = {0.7}, float[1] whole = {1}, float[1,1,1,1] wide = {1.0},
   float[2,1,1,1] k = {1,1}, float[2,1,1,1] l = {1,2}, float[2,8,1,1] w, float[2] zeros = {0,0},
-  float[2] biases = {1,1}, float[4] twice = {1,1,2,2}"""
+  float[2] biases = {1,1}, float[4] twice = {1,1,2,2}, int64 axis = {1}, int32 narrow = {1},
+  int64 back = {-3}"""
 # What is made of ``x``, in several spellings: operator set and operators.
 FILES = {
     "axes of a mean": [
@@ -54,6 +55,7 @@ FILES = {
         (17, "y = Softmax<axis=-1>(x)"), (17, "y = Softmax<axis=3>(x)"),
         (11, "y = Softmax<axis=3>(x)"),
     ],
+    "an axis of sums": [(17, f"y = CumSum(x, {axis})") for axis in ("axis", "narrow", "back")],
     "parts": [
         (11, "a, b = Split<axis=1>(x)  y = Add(a, b)"),
         (18, "a, b = Split<axis=-3, num_outputs=2>(x)  y = Add(a, b)"),

@@ -241,15 +241,20 @@ def _moves(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         elif twin != match.made and match.made not in net.outputs:
             match.skip(twin)
         else:
-            source, at = x, plain
+            source, at, steps = x, plain, list[tuple[Sizes, Sizes, Blocks]]()
             for turn, to in turns_between(net.types[x].shape, blocks, made):
                 at = blocks if turn else at
                 kept = first.get((x, at, to), match.made)
-                if kept == match.made and (source, turn) != (read, order or ()):
+                source, steps = (
+                    (kept, []) if kept != match.made else (source, [*steps, (turn, to, at)])
+                )
+            for turn, to, at in steps:
+                if (source, turn) != (read, order or ()):
                     op, sizes = ("Transpose", []) if turn else ("Reshape", [integers(*to)])
-                    kept = match.add(op, (source,), to, *sizes, **({"perm": turn} if turn else {}))
-                    first.setdefault((x, at, to), kept)
-                source = kept
+                    source = match.add(
+                        op, (source,), to, *sizes, **({"perm": turn} if turn else {})
+                    )
+                    first.setdefault((x, at, to), source)
         if match.nodes or match.stands_for:
             yield match
 

@@ -1,10 +1,12 @@
 """Where values are read: slices, places along axes, and what is repeated, each in one form."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import cast
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, integers
 from hybridlat.graph.network import Constant, Network, Node
+from hybridlat.graph.operators import Blocks, joined, packed, split, turned, turns_between
 
 
 def _cuts(net: Network, node: Node) -> dict[int, tuple[int, int]]:
@@ -67,7 +69,7 @@ def _single_places(net: Network, node: Node, match: Match) -> None:
         match.view(match.add("Gather", (vector, places), net.type_of(places).shape), made)
 
 
-def _gathers(net: Network, node: Node, match: Match) -> None:
+def gathers(net: Network, node: Node, match: Match) -> None:
     """Places along the first axis alone are those of a Gather; one of size 1 has no other."""
     (x, places), made = node.inputs, net.types[match.made].shape
     *shape, depth = net.type_of(places).shape
@@ -94,9 +96,58 @@ def _tiles(net: Network, node: Node, match: Match) -> None:
         match.add("Expand", (x,), made, integers(*made))
 
 
+def _turned_places(net: Network, node: Node, match: Match) -> None:
+    """Places along an axis of a turned tensor are those along that axis of the tensor itself."""
+    (x, places), shape = node.inputs, net.types[match.made].shape
+    turn = net.maker(x, "Transpose")
+    order = (turn.sizes("perm") if turn is not None else None) or ()
+    if turn is not None and len(net.type_of(places).shape) == 1:
+        axis = order[int(str(node.attribute("axis", 0)))]
+        before = [shape[order.index(place)] for place in range(len(shape))]
+        stated = {"axis": axis} if axis else {}
+        taken = match.add("Gather", (turn.inputs[0], places), before, **stated)
+        match.add("Transpose", (taken,), shape, perm=order)
+
+
+def _early_cuts(net: Network, node: Node, match: Match) -> None:
+    """A part of what is viewed and turned is, viewed and turned, a part along one axis before."""
+    x, shape, chain = node.inputs[0], net.type_of(node.inputs[0]).shape, list[Node]()
+    while (move := net.maker(x, "Reshape", "Transpose")) is not None:
+        chain, x = [move, *chain], move.inputs[0]
+    order: Blocks | None = joined(((math.prod(shape), 1),))
+    for move in chain:
+        axes, read = move.sizes("perm"), net.type_of(move.inputs[0]).shape
+        order = turned(order, read, axes) if order and axes else order
+    cut, strides, whole = _cuts(net, node), packed(shape, range(len(shape))), net.type_of(x).shape
+    if x not in net.types or not chain or not order or len(cut) != 1:
+        return
+    ((axis, (start, end)),), parts = cut.items(), split(order, shape)
+    places = packed([size for size, _ in parts], range(len(parts)))
+    own = [
+        p for p, at in zip(parts, places, strict=True) if (p[0], at) == (shape[axis], strides[axis])
+    ]
+    for k, stride in enumerate(packed(whole, range(len(whole)))):
+        if not own or whole[k] * stride != math.prod(own[0]) or own[0][1] % stride:
+            continue
+        size, step = own[0]
+        first, last = (step // stride * at for at in (start, end))
+        rest = (*whole[:k], last - first, *whole[k + 1 :])
+        name = match.add("Slice", (x,), rest, *map(integers, (first, last, k)))
+        kept = [
+            (n if s != step else end - start, s if s <= step else s * (end - start) // size)
+            for n, s in parts
+        ]
+        for turn, to in turns_between(rest, joined(kept), net.types[match.made].shape):
+            name = match.add("Transpose", (name,), to, perm=turn) if turn else match.view(name, to)
+        return
+
+
 PLACES: tuple[Pass, ...] = (
-    each("GatherND", _gathers),
+    each("GatherND", gathers),
     each("Gather", _single_places),
     each("Expand Tile", _tiles),
 )
 SLICES: tuple[Pass, ...] = (each("Slice", _slices), (frozenset({"Slice"}), _splits))
+TURNED_PLACES: tuple[Pass, ...] = (*PLACES, each("Gather", _turned_places))
+EARLY_CUTS = each("Slice", _early_cuts)
+"""Where a view costs nothing, of several ways to a part one will do."""
