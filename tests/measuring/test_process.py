@@ -230,13 +230,14 @@ def test_ctrl_c_ends_with_one_sentence(folder: Path, visits: int) -> None:
         with started(folder, words, "0.02", **how) as process:
             assert until(lambda: len(workers_of(process.pid)) > 0, process)
             assert until(lambda: kept_visits(store) >= visits, process)
-            [worker] = workers_of(process.pid)
+            workers = [psutil.Process(pid) for pid in workers_of(process.pid)]
             os.killpg(process.pid, signal.SIGINT)
             assert process.wait() == 130
     printed = (folder / "log").read_text()
     assert "Traceback" not in printed and "KeyboardInterrupt" not in printed
     assert printed.count("hybridlat: interrupted; what was measured until now is kept") == 1
-    assert not psutil.pid_exists(worker)
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert len(workers) == 1 and not alive
 
 
 def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path) -> None:
