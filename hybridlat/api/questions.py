@@ -125,7 +125,9 @@ def sweep_of(
             f"{shown} makes no curve over {over}: give two or more batches, sizes or widths, "
             "all of them above zero and whole but for widths"
         )
-    batch = None if over == "batch" else sizes.get("batch")
+    batch = sizes.get("batch")
+    if over == "batch" and batch is not None:
+        raise InputError(f"batch={batch!r} contradicts the batches of the sweep: leave it out")
     opened = Item(source, example=input).opened(Query(batch, sizes.get("shapes")))
     network = opened.network() if over == "width" else None
     estimates, refused = {}, dict[float, HybridlatError]()

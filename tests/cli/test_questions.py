@@ -88,6 +88,8 @@ def test_a_sweep_is_over_one_thing_whose_values_make_a_curve() -> None:
         for over, values in odd:
             with pytest.raises(InputError, match=f"^{str(values)[1:-1]} makes no curve"):
                 predictor.sweep("resnet18", over, values)
+        with pytest.raises(InputError, match="batch=3 contradicts"):
+            predictor.sweep("resnet18", "batch", [1, 2], batch=3)
         shapes = {"input": (1, 3, 32, 32)}  # those of other inputs are held to
         for over in get_args(Over):
             if over != "width":
