@@ -78,7 +78,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
-        device = log.options.get("device", "0")
+        device = over["visible"] or log.options.get("device", "0")
         own = [row.groups("") for row in smi if row.start() < start and row[1] == device]
         _, use, cap = [("", "", ""), *own][-1]
         over["smi"] = use and f"GPU {device}: {use}"
