@@ -508,7 +508,9 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                        # a negation counts in its own phrase
                        "no copies, two streams", "NMS included; not pruned", "not measured",
                        "another job was running", "covers postprocessing", "capped at 50 W",
-                       "only the backbone, no head", "scaled from a V100", "on a T4-8Q")),
+                       "better of two runs", "on both GPUs", "by simulation", "throw-away run",
+                       "from the data sheet", "only the backbone, no head", "scaled from a V100",
+                       "on a T4-8Q")),
         *((title, cell, "other work runs beside it")
           for title, cell in [("co-located", "yes"), ("other load", "90 %"), ("parallel", "x")]),
         *((title, "2", "several inferences run at once")
@@ -637,6 +639,9 @@ MEASURED_ON = [
                 "contradict",
                 "the input was 64x64 here|tried with TensorRT 10.3 once",
             ),
+            ("size,note", "32", "contradict", "FP16 + INT8 mix|INT8 PTQ|auf der A100|bs 2"),
+            ("size,note", "32", "contradict", "input 512|16 imgs/batch|in INT8 with FP32 fallback"),
+            ("size,note", "32", f"{T4}", "was 1.4 ms with TensorRT 8.4|ONNX made with PyTorch 2.1"),
             ("size,note", "32", f"{T4}", "with 3x3 kernels|same as on V100|trained at 64x64 once"),
             ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
         )
@@ -736,9 +741,14 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
-    for note in ("900 MHz", "clocks had been locked to 900 MHz"):
+    for note, label in (
+        ("900 MHz", {"clock": "900"}),
+        ("clocks had been locked to 900 MHz", {"clock": "900"}),
+        ("application clocks 900 MHz", {"clock": "900"}),
+        ("power limit of 50 W", {"power_limit": "50"}),
+    ):
         found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
-        assert only(found).labels == {"clock": "900", "note": note}
+        assert only(found).labels == {**label, "note": note}
 
 
 @pytest.mark.parametrize("time", ["time_ms", "time (s)"])

@@ -547,6 +547,7 @@ COMMENTED = {
     "-- batch 16": "contradicts itself",
     "* on a T4-8Q": "no plain run",
     "# trtexec --int8": "",
+    "### throw-away run": "no plain run",
     "#SBATCH --partition=shared": "",
 }
 

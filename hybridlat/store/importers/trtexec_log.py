@@ -11,8 +11,9 @@ from pathlib import Path
 
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
-from hybridlat.store.importers.cells import MOST_US, checked_note, target_of
+from hybridlat.store.importers.cells import MOST_US, target_of
 from hybridlat.store.importers.files import files_at
+from hybridlat.store.importers.notes import checked_note
 from hybridlat.store.importers.sheets import check_run
 from hybridlat.store.importers.table import HELD, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
