@@ -600,13 +600,20 @@ MEASURED_ON = [
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
         for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100", "T4+L4")
     ),
+    # A known device's name with more to it: a part of it, or one that was held back.
     *(
-        ("gpu", f"a,1,{cell}", T4, f"a part of a GPU, or one that was slowed: {cell}")
-        for cell in ("NVIDIA A10-12Q", "GRID T4-8C", "A100-1-5CME", "T4 (shared)", "half a T4")
+        ("gpu", f"a,1,{cell}", T4, f"known as a whole: {cell} is t4, a part of it or another")
+        for cell in ("T4 (shared)", "half a T4", "T4 (throttled)", "T4-4Q", "T4/2", "1/4 T4")
     ),
+    ("target", "a,1,T4 50%/trt/fp16", T4, "known as a whole: T4 50% is t4, a part"),
+    ("gpu", "a,1,GRID V100D-8Q", T4, "none that is known as a whole: GRID V100D-8Q"),
+    ("gpu", "a,1,Orin Nano 12W", T4, "orin-nano-12w/tensorrt-8.6/fp16"),
+    ("gpu", "a,1,RTX 7090", T4, "rtx-7090/tensorrt-8.6/fp16"),
+    ("gpu", "a,1,RTX 5090D", T4, "rtx-5090-d/tensorrt-8.6/fp16"),
+    ("gpu", "a,1,GTX 1080 Max-Q", T4, "gtx-1080-max-q/tensorrt-8.6/fp16"),
     *(
-        (columns, f"a,1,{cell}", T4, "a part of a GPU, or one that was slowed")
-        for columns, cell in (("gpu", "T4 (throttled)"), ("target", "T4-4Q/TensorRT 8.6/FP16"))
+        ("gpu", f"a,1,{cell}", T4, f"{T4}")
+        for cell in ("T4 (AWS g4dn.xlarge)", "Tesla T4 (driver 535.104)", "T4 g4dn.metal")
     ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),

@@ -23,9 +23,8 @@ _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0
 _SHEETS = shipped_files("devices", ".toml")
 PARTS = ("device", "engine", "precision")  # of a target
 _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNORECASE)
-_SHARED = re.compile(
-    shipped_table("names")["words"]["shared"],
-    re.IGNORECASE,
+_VARIANT, _VIRTUAL = (
+    re.compile(shipped_table("names")["words"][n]) for n in ("variant", "virtual")
 )
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
@@ -180,13 +179,9 @@ def target_of(
     """The target of a row's fields (target, or device, engine, version and precision)."""
     stated = {name: text for name, text in fields.items() if text}
     device = engine = precision = ""
-    whose = stated.get("device") or stated.get("target", "").partition("/")[0]
     try:
-        if _SHARED.search(whose) and names.device_name(whose) not in names.own_sheets():
-            fix = "write a MIG slice as a100-mig-1g.5gb, any other as a device with its own sheet"
-            raise Refusal("the device is a part of a GPU, or one that was slowed", whose, fix)
-        if "device" in stated:
-            device = names.device_name(stated["device"])
+        if whose := stated.get("device") or stated.get("target", "").partition("/")[0]:
+            device = _device_named(whose)
         if "precision" in stated:
             precision = names.precision_name(stated["precision"])
         target = names.target_named(stated["target"]) if "target" in stated else None
@@ -218,6 +213,19 @@ def target_of(
         value = fields.get("target") or ", ".join(filter(None, map(fields.get, PARTS)))
         fix = f"{error}; a mapping of values helps"
         raise Refusal("what it was measured on cannot be read", value, fix) from None
+
+
+@functools.lru_cache(1 << 12)
+def _device_named(text: str) -> str:
+    """A device as targets write it; Refusal for a known one with more to its name, and a vGPU."""
+    name, known = names.device_name(text), {*_SHEETS, *names.own_sheets()}
+    own = max((n for n in known if f"-{n}-" in f"-{name}-"), key=len, default=name)
+    is_virtual = name not in known and _VIRTUAL.search(name)
+    if is_virtual or not _VARIANT.fullmatch(name.removeprefix(own)):
+        value = f"{text} is {own}, a part of it or another" if own != name else text
+        fix = "name it as `hybridlat targets` does, or write its data sheet"
+        raise Refusal("the device is none that is known as a whole", value, fix)
+    return name
 
 
 def board(device: str, default: Target | None) -> str:

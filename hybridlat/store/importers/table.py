@@ -240,7 +240,7 @@ class _Row:
         if mode and default and not (stated["target"] or stated["device"]):
             stated["device"] = MODES.sub("", default.device)
         for part in ("device", "target"):
-            device, slash, rest = stated[part].partition("/")
+            device, slash, rest = stated[part].partition("/" if part == "target" else "\n")
             if device := cells.board(device, default):
                 stated[part] = f"{device}{'@' * bool(mode)}{mode}{slash}{rest}"
         return stated
