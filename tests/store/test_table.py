@@ -406,6 +406,7 @@ def test_what_sets_rows_of_one_network_apart(
         ("provider", "TensorrtExecutionProvider", "engine"),
         *((title, "4", "batch") for title in ("\u6279\u91cf", "Taille du lot", "trt_batch_size")),
         *(("num_bits", "8", "precision"), ("includes transfers", "yes", "host_copies")),
+        *(("h2d included", "yes", "host_copies"), ("freq", "900 MHz", "gpu_clock_mhz")),
         *(("with CUDA graphs?", "yes", "cuda_graph"), ("GPU clock (GHz)", "1", "gpu_clock_mhz")),
         ("VRAM clock (GHz)", "5", "memory_clock_mhz"),
         *((title, "640", "size") for title in ("size (pixels)", "input res", "Input size (px)")),
@@ -515,7 +516,15 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
           for title, cell in [("co-located", "yes"), ("other load", "90 %"), ("parallel", "x")]),
         *((title, "2", "several inferences run at once")
           for title in ("tp_size", "world size", "requests in flight")),
-        ("NMS", "included", "more than the inference is timed"),
+        *((title, cell, "more than the inference is timed")
+          for title, cell in [("NMS", "included"), ("with NMS", "True"), ("NMS timed", "yes")]),
+        ("timing", "e2e", "more than one inference on the device is timed"),
+        *((title, "yes", "the latency was not measured") for title in ("estimated", "simulation")),
+        ("alone", "no", "the row is marked as none that counts"),
+        *((title, cell, "the row is of a part of the network")
+          for title, cell in [("block", "stage3"), ("model part", "neck"), ("scope", "layer")]),
+        ("dla_layers", "12", "the row is of a DLA, or of sparse weights"),
+        ("agg", "min", "the figure is no median or mean of latencies"),
         ("profiler", "nsys", "the row is of a run under a profiler"),
         ("compute_unit", "DLA0 + GPU", "it ran on a DLA"),
         ("status", "throttled", "the GPU was throttled"),
