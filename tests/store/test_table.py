@@ -595,7 +595,15 @@ MEASURED_ON = [
     *(("engine", f"a,1,{cell}", T4, f"{T4}") for cell in ("trt_fp16", "trtexec 8.6")),
     *(
         ("engine", f"a,1,TensorRT 8.6 {how}", T4, "what it was measured on cannot be read")
-        for how in ("(trtexec --best)", "(4 streams)", "bs=8", "CUDA graph", "/ 10.3", "to 10.3")
+        for how in (
+            "(trtexec --best)",
+            "(4 streams)",
+            "bs=8",
+            "CUDA graph",
+            "/ 10.3",
+            "to 10.3",
+            "/10.x",
+        )
     ),
     ("precision", "a,1,torch.float16", T4, f"{T4}"),
     *(
