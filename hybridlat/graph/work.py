@@ -242,11 +242,6 @@ FAMILY_OF: Mapping[str, str] = {
 }
 
 
-def is_known(op: str) -> bool:
-    """Whether the table tells the work of an operator (without its domain)."""
-    return op in FAMILY_OF or op in PER_RESULT
-
-
 def moves_many(order: Sequence[int]) -> bool:
     """Whether more than one axis changes its place among the others.
 
