@@ -135,7 +135,6 @@ def test_an_estimate_far_from_what_the_device_can_do_says_so(
         ("some-cpu/onnxruntime-1.31/int8/1t", "epyc-26-2"),  # it runs the same cells
         ("some-cpu/torch-2.4/int8/1t", None),
         ("epyc-26-2/onnxruntime-1.31/fp32/1t", None),
-        ("epyc-26-2/onnxruntime-1.31/fp32/2t", "epyc-26-2"),  # by what one thread takes
     ],
 )
 def test_the_other_machine_runs_the_same_engine(target: str, device: str | None) -> None:

@@ -55,8 +55,7 @@ class OtherTarget(source.CellSource):
         seen = RATIOS.get((self.differs, here.engine)) or RATIOS[self.differs, ""]
         if self.differs == "cpu":
             threads = math.log((here.threads or 1) / (there.threads or 1))
-            mean = seen.mean * (here.device != there.device)
-            return replace(seen, common=math.hypot(seen.common, threads), mean=mean)
+            return replace(seen, common=math.hypot(seen.common, threads))
         if here == there:
             return RATIOS["machine", ""]
         seen = seen.over(version_gap(here, there))
@@ -84,10 +83,7 @@ class OtherTarget(source.CellSource):
             text = f"{few} data {what}, taken from {there}{whose}{compared}."
             return Origin("other-version", text)
         how = compared or ": how the two compare is a guess"
-        whose = f"another CPU, {there.device}"
-        if there.device == self.here.target.device:
-            whose = f"this CPU with {count_text(there.threads or 1, 'thread')}"
-        return Origin("other-device", f"Learned from {whose}{how}.")
+        return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         rival = None if self.rival is None else self.rival.law(cells)
@@ -148,8 +144,6 @@ class OtherTarget(source.CellSource):
 
     def _stated(self, there: CellLatency, us: float, spread: float, unchecked: bool) -> CellLatency:
         kind = "another version of the engine" if self.differs == "version" else "another device"
-        if self.here.target.device == self.there.target.device and self.differs == "cpu":
-            kind = "other threads"
         kind = "another machine" if self.here.target == self.there.target else kind
         how = "measured as" if there.source == "measured" else "predicted as"
         doubt = "" if there.trusted else f", {there.reason}"
@@ -240,16 +234,15 @@ def versions_of(data: TargetData, checks: bool = False) -> list[OtherTarget]:
 
 @per_state
 def other_cpu(data: TargetData) -> OtherTarget | None:
-    """The model of another CPU, or of other threads, with the target's engine and cells, if any.
+    """The model of another CPU, with the engine and cells of the target; None without one.
 
-    GPUs differ by more than a factor could tell: they have families. Of several models that of
-    this CPU, then whose precision and threads agree, then the user's own, then the first by name.
+    GPUs differ by more than a factor could tell: they have families. Of several models the one
+    whose precision and threads agree, then the user's own, then the first by name.
     """
-    here, known = data.target, [target for _, target in models_with_targets()]
-    others = [o for o in known if o.engine == here.engine and o.precision in data.precisions]
-    others = [o for o in others if (o.device, o.threads) != (here.device, here.threads)]
-    parts = ("device", "precision", "threads")
-    others.sort(key=lambda o: [getattr(o, part) != getattr(here, part) for part in parts])
+    target, known = data.target, [target for _, target in models_with_targets()]
+    others = [o for o in known if o.device != target.device and o.engine == target.engine]
+    others = [o for o in others if o.precision in data.precisions]
+    others.sort(key=lambda o: (o.precision != target.precision, o.threads != target.threads))
     for other in others:
         there = data.neighbour(other)
         if there.model is not None and there.model.device.kind == "cpu":
