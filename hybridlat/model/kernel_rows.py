@@ -133,9 +133,10 @@ def _convolution(
     groups = max(a.group, 1)
     m, n = made[1] // max(c_out, 1), max(c_out // groups, 1)
     taps, transposed = math.prod(weight[2:]), "ConvTranspose" in op
+    first, second = (*weight, 1, 1)[:2]  # a file may lie about a contrib operator's
     if transposed:  # each input reaches every tap, each output only some
-        return Product(m, n, weight[0] // groups * taps, 2.0 * read[1] * weight[1] * taps)
-    k = max(weight[1], 1) * taps
+        return Product(m, n, first // groups * taps, 2.0 * read[1] * second * taps)
+    k = max(second, 1) * taps
     return Product(m, n, k, 2.0 * k * made[1])
 
 
