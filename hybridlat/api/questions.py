@@ -127,9 +127,7 @@ def sweep_of(
         )
     batch = sizes.get("batch")
     if over == "batch" and batch is not None:
-        raise InputError(
-            f"batch={batch!r} contradicts the batches that are swept over: leave it out"
-        )
+        raise InputError(f"batch={batch!r} contradicts the batches of the sweep: leave it out")
     opened = Item(source, example=input).opened(Query(batch, sizes.get("shapes")))
     network = opened.network() if over == "width" else None
     estimates, refused = {}, dict[float, HybridlatError]()

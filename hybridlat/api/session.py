@@ -160,20 +160,10 @@ class Session:
 
     def measured_network(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
         partition, law = self.partition(opened), self.law
-        cells, uses = tuple(partition.counts), tuple(partition.counts.values())
-        texts = tuple([partition.texts[signature] for signature in cells])
         copied = opened.network().copied_bytes if law is not None and law.task.copies else 0.0
-        return MeasuredNetwork(
-            target=self.target,
-            texts=texts,
-            counts=uses,
-            copied_bytes=copied,
-            latency_us=latency_us,
-            signature=partition.whole,
-            name=opened.file.label,
-            by_user=True,
-            cells=cells,
-        )
+        breakdown = partition.breakdown(self.target, opened.file.label)
+        one = MeasuredNetwork.of(breakdown, partition.texts, latency_us)
+        return replace(one, copied_bytes=copied, by_user=True)
 
 
 class Sessions:

@@ -82,9 +82,6 @@ def predict(run: Run) -> int:
                             run.show_first(partial(_print, run, answer, len(table.estimates())))
                 if shows_cells and (hint := _advise(predictor, table, run.shapes)):
                     run.show_first(partial(echo, hint))
-        except KeyboardInterrupt:
-            _write_tables(run, table)  # hours may be in them
-            raise
         except HybridlatError as error:
             places = [*itertools.product(range(len(networks)), range(len(table.batches)), [k])]
             if len(each_target) == 1:  # tests failed where their command did
@@ -93,12 +90,15 @@ def predict(run: Run) -> int:
                 raise
             for place in places:
                 _keep(run, table, place, error)
+        except BaseException:
+            if table.answers:  # hours may be in them
+                _write_files(run, table)
+            raise
     estimates = table.estimates()
     if failed := table.size - len(estimates):
         others = ", the others are complete" if estimates else ""
         aside(f"{failed} of {table.size} predictions failed{others}")
-    run.write_page(estimates)  # before a reader may go away
-    _write_tables(run, table)
+    _write_files(run, table)  # before a reader may go away
     run.show_last()
     if not quiet and not shows_cells:
         table.print(console())
@@ -115,7 +115,8 @@ def _print(run: Run, answer: Estimate, count: int) -> None:
     print_estimate(out, answer, every_cell=run.every_cell, is_cut=out.is_terminal)
 
 
-def _write_tables(run: Run, table: PredictionTable) -> None:
+def _write_files(run: Run, table: PredictionTable) -> None:
+    run.write_page(table.estimates())
     run.write_tables(markdown=table.markdown, csv=table.csv, junit=lambda: _junit(table))
 
 

@@ -157,8 +157,8 @@ def _scales(net: Network, node: Node, match: Match) -> None:
 
     The operator's name is that of the result in between, which tells of a norm there. Where the
     exporter has folded the norms, a simplifier has none left to fold. A scale of what a product
-    reads, through views, is attention's: one number, which none folds through a Transpose. One that
-    left a convolution's bias alone is a number in front of it.
+    reads, through views, is attention's: one number. One that left a convolution's bias alone is a
+    number in front of it.
     """
     how = simplified(node.inputs, node.outputs)
     if how == "without bias" and node.op in _CONVOLUTIONS:
@@ -169,19 +169,17 @@ def _scales(net: Network, node: Node, match: Match) -> None:
     is_changed = how == "changed" and node.inputs[2:] and _is_left(net, node)
     if how not in ("scaled", "multiplied") and not is_changed:
         return
-    end, is_turned = node, False
+    end = node
     while (below := net.reader(end, "MatMul", "Reshape", "Transpose")) and below.op != "MatMul":
-        end, is_turned = below, is_turned or below.op == "Transpose"
-    end = end if below is not None and not is_turned else node
-    match.members, made = (end,), end.outputs[0]
-    raw, type_ = f"{made}__conv", net.types[made]
+        end = below
+    raw, type_ = f"{match.made}__conv", net.types[match.made]
     if _origin(node) == "folded" and node.name not in net.types:
         raw = node.name
     match.types[raw] = type_
-    match.put(replace(end, outputs=(raw,)))
+    match.put(replace(node, outputs=(raw,)))
     scale = Constant(type_._replace(shape=() if below or how == "multiplied" else type_.shape[-1:]))
     scale = _by_channel(net, node) if node.op in _CONVOLUTIONS and scale.type.shape else scale
-    match.put(Node(f"{node.name}__scale", "Mul", (raw,), end.outputs, version=14), scale)
+    match.put(Node(f"{node.name}__scale", "Mul", (raw,), node.outputs, version=14), scale)
 
 
 def _is_left(net: Network, node: Node) -> bool:

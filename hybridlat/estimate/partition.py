@@ -128,9 +128,6 @@ class Partition:
         """The hash of the network itself, under which its records lie; signed when needed."""
         return self.hash if self.network is None else sign(self.network()).hash
 
-    def signed(self) -> "Partition":
-        return replace(self, hash=self.whole, network=None)
-
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
     """Group the cells of a lowered network by signature; positions count in ``file_names``."""
@@ -250,7 +247,7 @@ class Partitioner:
             footprint=footprint(lowered, self._target, network),
         )
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        return partition.signed() if file.digest else partition
+        return replace(partition, hash=partition.whole, network=None) if file.digest else partition
 
 
 def _cached(store: Store, key: str, parse: Callable[[str], T | None]) -> T | None:

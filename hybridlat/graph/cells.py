@@ -98,21 +98,19 @@ def schedule(network: Network) -> list[int]:
     return network.order_by(lambda position: (behind[position].bit_count(), rank[position]))
 
 
-def cut(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
-    """The cells of ``lowered``; together they hold every kernel exactly once."""
-    return _cells(lowered, cut_positions(lowered.network), file_network)
-
-
 def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell, ...]:
     """Every kernel of ``lowered`` as a cell of its own."""
-    return _cells(lowered, [(i,) for i in range(len(lowered.network.nodes))], file_network)
+    return cut(lowered, file_network, [(i,) for i in range(len(lowered.network.nodes))])
 
 
-def _cells(
-    lowered: Lowered, parts: Iterable[tuple[int, ...]], file_network: Network | None
+def cut(
+    lowered: Lowered,
+    file_network: Network | None = None,
+    parts: Iterable[tuple[int, ...]] | None = None,
 ) -> tuple[Cell, ...]:
+    """The cells of ``lowered``, those of ``parts`` if stated; they hold every kernel once."""
     rank, cells = file_rank(lowered), []
-    for part in parts:
+    for part in cut_positions(lowered.network) if parts is None else parts:
         origins = tuple(sorted(i for position in part for i in lowered.origins[position]))
         ops = labels(lowered, part, file_network, rank)
         cells.append(Cell(lowered.network.subnetwork(part), part, origins, ops))

@@ -179,9 +179,7 @@ class _Channels:
         op = "" if node.domain or node.attribute("block_size") else node.op
         family, named = FAMILY_OF.get(op, ""), [name for name in node.inputs if name]
         inputs, shapes = list(map(self.of, named)), [self.shape(n) for n in node.outputs if n]
-        if not inputs:
-            return list(map(_fixed, shapes))
-        x, shape = inputs[0], shapes[0]
+        x, shape = (*inputs, [])[0], shapes[0]
         axis = int(str(node.attribute("axis", int(op in _BY_CHANNEL)))) % max(1, len(x))
         if op in ("Conv", "ConvTranspose"):
             return [[x[0], self.convolved(node, inputs), *self.sides(node, x[2:], shape[2:])]]

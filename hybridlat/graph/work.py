@@ -114,25 +114,6 @@ def _attention(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
     return Product(m, columns, depth, 2.0 * m * columns * (depth + depth_out) + projected)
 
 
-def _sparse(read: _Shapes, made: _Shapes, attributes: Attributes) -> Product:
-    """Both products of attention, 4·B·heads·D for each place of the blocks that are there."""
-    batch, rows, *_ = read[0]
-    heads, size = number(attributes, "num_heads", 1), number(attributes, "sparse_block_size", 1)
-    depth, places = read[3][-1], read[6][1] * size**2
-    flop = 4.0 * batch * heads * places * depth
-    return Product(batch * heads * rows, places // rows, depth, flop)
-
-
-def _experts(
-    weights: Sequence[int], read: _Shapes, made: _Shapes, attributes: Attributes
-) -> Product:
-    """2·rows·(weights of the k experts that each row runs); a byte may hold several of them."""
-    rows = math.prod(read[0][:-1]) * number(attributes, "k", 1)
-    packed = 8 // number(attributes, "expert_weight_bits", 4 if weights[1] == 5 else 8)
-    each = [math.prod(read[place][1:]) * packed for place in weights if len(read) > place]
-    return Product(rows, each[0] // read[0][-1], read[0][-1], 2.0 * rows * sum(each))
-
-
 def _by_heads(shape: Shape, heads: int) -> Shape:
     return shape if len(shape) == 4 else (shape[0], heads, shape[1], shape[2] // heads)
 
@@ -217,9 +198,6 @@ PRODUCTS: Mapping[str, Formula] = {
     **dict.fromkeys(_PACKED.split(), _packed),
     **dict.fromkeys(_ATTENTION.split(), _attention),
     **dict.fromkeys(("LSTM", "DynamicQuantizeLSTM"), _recurrent(4)),
-    "SparseAttention": _sparse,
-    "MoE": partial(_experts, (2, 4, 6)),
-    "QMoE": partial(_experts, (2, 5, 8)),
     "GRU": _recurrent(3),
     "RNN": _recurrent(1),
     "Einsum": _einsum,
@@ -262,11 +240,6 @@ FAMILY_OF: Mapping[str, str] = {
     **{op: family for family, ops in FAMILIES.items() for op in ops.split()},
     **dict.fromkeys(PRODUCTS, "matmul"),
 }
-
-
-def is_known(op: str) -> bool:
-    """Whether the table tells the work of an operator (without its domain)."""
-    return op in FAMILY_OF or op in PER_RESULT
 
 
 def moves_many(order: Sequence[int]) -> bool:

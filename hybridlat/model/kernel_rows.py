@@ -12,7 +12,7 @@ from hybridlat.graph import work
 from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import ITEM_BYTES
 from hybridlat.graph.operators import KINDS, activation_class, is_quantised, kind_of, weight_place
-from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shape, is_known
+from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shape
 
 Tensor = tuple[tuple[int, ...], int, float, bool, str]
 """Shape, elements, bytes of each, whether it is a weight, and type."""
@@ -190,7 +190,7 @@ def kernel_row(
     in_bytes = sum(t[1] * t[2] for t in present if not t[3]) - skipped[0]
     weight_bytes = sum(t[1] * t[2] for t in present if t[3]) - skipped[1]
     out_bytes = sum(t[1] * t[2] for t in made)
-    known = all(is_known(one) for one in name.split("+"))
+    known = all(one in work.FAMILY_OF or one in PER_RESULT for one in name.split("+"))
     variant = a.variant
     if is_quantised(name):
         unsigned = any(t[3] and t[4] == "uint8" and len(t[0]) > 1 for t in present)

@@ -47,7 +47,8 @@ _DELETE_ENTRY = """
 DELETE FROM measurement
 WHERE target_id = :target AND kind = :kind AND signature = :signature AND id = :id"""
 _DELETE_BODY = "DELETE FROM payload WHERE id = :id"
-_DELETE_BREAKDOWNS = "DELETE FROM breakdown WHERE target_id = :target"
+_DELETE_BREAKDOWNS = """
+DELETE FROM breakdown WHERE target_id IN (SELECT id FROM target WHERE name = :target)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +159,11 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
                     if _is_between(measured_at, since, until)
                 ]
                 counts.update(row["kind"] for row in chosen)
-                if chosen and not dry_run:
+                if not dry_run:
                     connection.change(_DELETE_ENTRY, chosen)
                     connection.change(_DELETE_BODY, chosen)
-                    if len(chosen) == len(rows):
-                        connection.change(_DELETE_BREAKDOWNS, chosen[:1])
+                    if len(chosen) == len(rows) and (chosen or since is until is None):
+                        connection.change(_DELETE_BREAKDOWNS, [{"target": name}])
                 if chosen:
                     cached += drop_of(connection, name, dry_run)
             cells, networks, layers = (counts[KIND_CODES[kind]] for kind in KINDS)

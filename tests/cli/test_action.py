@@ -70,6 +70,7 @@ def test_the_base_branch_is_compared_with(folder: Path) -> None:
     (folder / ".gitattributes").write_text("large.onnx filter=pointer\n")
     git("config", "filter.pointer.clean", "cat > kept; echo pointer")  # as Git LFS does
     git("config", "filter.pointer.smudge", "cat > pointer; cat kept")
+    (folder / "base.onnx").write_bytes(nets["resnet18"].read_bytes())
     git("add", ".gitattributes", "*.onnx")
     git("commit", "-qm", "base")
     asked = {"network": name, "target": L4, "base": "HEAD"}
@@ -78,6 +79,8 @@ def test_the_base_branch_is_compared_with(folder: Path) -> None:
     done = run_step("Compare", folder, **asked)
     assert done.returncode == 1 and f"{name} is slower than the first" in done.stderr
     assert "× slower" in (folder / "summary.md").read_text()
+    (folder / "base.onnx").write_bytes(nets["wide_resnet50_2"].read_bytes())
+    assert run_step("Compare", folder, **{**asked, "network": "base.onnx"}).returncode == 1
     whole = run_step("Compare", folder, **{**asked, "network": f"{folder}/{name}"})
     assert whole.returncode == 1 and f"{name} is slower than the first" in whole.stderr
     assert run_step("Compare", folder, **{**asked, "network": "large.onnx"}).returncode == 0

@@ -76,7 +76,9 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ([untrusted(), NetworkError("n.onnx is empty"), residual()], [], 2),
         ([PermissionError(13, "Permission denied", "n.onnx")], [], 2),
         ([MemoryError("Unable to allocate 5 MiB")], [], 3),
-        ([residual(), KeyboardInterrupt()], ["--csv", "kept.csv"], 130),
+        ([residual(), KeyboardInterrupt()], ["--csv", "kept.csv", "--html", "kept.html"], 130),
+        ([residual(), MemoryError("5 MiB")], ["--csv", "kept.csv", "--html", "kept.html"], 3),
+        ([KeyboardInterrupt()], ["--csv", "empty.csv"], 130),
         ([ZeroDivisionError("oops")], [], 70),
     ],
 )  # fmt: skip
@@ -96,7 +98,8 @@ def test_exit_codes(
     out, err = call("predict", *nets, *options, *["--json"] * as_json, code=code)
     assert "Traceback" not in err
     rows = [path.read_text().splitlines() for path in tmp_path.glob("*.csv")]
-    assert [len(one) for one in rows] == [2] * ("--csv" in options)  # a head and the one answer
+    assert [len(one) for one in rows] == [2] * ("kept.csv" in options)  # a head, the one answer
+    assert Path("kept.html").exists() == ("kept.html" in options)
     # What standard output says already is not said again.
     said = code in (1, 3) and any(word in out for word in ("not to be trusted", "over: "))
     assert bool(err) == (code != 0 and not said)

@@ -93,7 +93,7 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     table = "network,device,latency_ms\nnet,Tesla V100 Ultra,1\n"
     (folder / "w.csv").write_text(table)
     done = run_import("w.csv", "--nets", "nets", "--target", "t4/torch-2.4/fp32")
-    assert "v100-ultra has no data sheet: is it v100? Else write" in done.stderr
+    assert "w.csv, row 1: Tesla V100 Ultra is v100, a part of it or another" in done.stderr
     done = run_import("w.csv", "--nets", "nets", "--target", "Orin/tensorrt-8.6/fp16")
     assert "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano" in str(done.exception)
 

@@ -303,7 +303,7 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
         (log + log, "2 runs"),
         ("nothing", "no median of GPU Compute Time"),
         (log.replace("NVIDIA L4", "Orin"), "several boards have this name .*orin-nano"),
-        (vgpu, "run.log: the device is a part of a GPU"),
+        (vgpu, "run.log: the device is none that is known as a whole"),
     ):
         Path("run.log").write_text(text)
         with pytest.raises(InputError, match=said):

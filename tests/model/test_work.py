@@ -33,8 +33,8 @@ _UNKNOWN = """
     If Loop Scan SequenceMap Gradient NonMaxSuppression NonZero Unique MaxRoiPool ImageDecoder
     RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer Tokenizer SVMClassifier
     SVMRegressor LinearClassifier LinearRegressor TreeEnsemble TreeEnsembleClassifier
-    TreeEnsembleRegressor LinearAttention GatedDeltaNet AttnLSTM MoEGroupRouter
-    SparseToDenseMatMul BeamSearch WhisperBeamSearch GreedySearch Sampling SampleOp
+    TreeEnsembleRegressor LinearAttention GatedDeltaNet AttnLSTM MoE QMoE MoEGroupRouter
+    SparseAttention SparseToDenseMatMul BeamSearch WhisperBeamSearch GreedySearch Sampling SampleOp
     NGramRepeatBlock NGramHashMapping VarlenNGramHashMapping BifurcationDetector DynamicTimeWarping
     EngramGate HyperConnectionPreMix HyperConnectionPostMix VarlenCausalConvWithState
     WordConvEmbedding Adagrad Adam Momentum"""
@@ -149,18 +149,6 @@ def test_a_pool_reads_all_of_its_window(window: tuple[int, ...]) -> None:
     made = (2, 8, *[5] * len(window))
     flop = _flop("MaxPool", [(2, 8, *[9] * len(window))], made, kernel_shape=window)
     assert flop == math.prod(made) * math.prod(window)
-
-
-def test_experts_and_blocks_of_attention_count_where_they_run() -> None:
-    rows, routes = (128, 512), (128, 8)
-    plain = [rows, routes, (8, 2048, 512), (), (8, 512, 2048)]
-    assert _flop("MoE", plain, rows, k=2) == 2 * 256 * 2 * 512 * 2048
-    packed = [rows, routes, (8, 2048, 256), (8, 2048), (), (8, 512, 1024), (8, 512)]
-    assert _flop("QMoE", packed, rows, k=2) == 2 * 256 * 2 * 512 * 2048
-    assert _flop("QMoE", packed, rows, k=1, expert_weight_bits=8) == 128 * 2 * 512 * 2048
-    read = [(2, 512, 256)] * 3 + [(2, 4, 512, 64)] * 2 + [(1, 9), (1, 36)]
-    sparse = _flop("SparseAttention", read, read[0], num_heads=4, sparse_block_size=64)
-    assert sparse == 4 * 2 * 4 * 64 * 36 * 64**2
 
 
 def test_recurrent_layers_run_step_by_step_and_what_shapes_do_not_tell_is_unknown() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.cli.store import store as command
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.store import Store, cache
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, filled, measured
@@ -105,6 +106,12 @@ def test_a_target_is_forgotten_with_what_was_cached_of_it(store: Store, execute:
     assert store.cache_read(f"wandering/4/{OTHER}/1-2026", str) == "{}"
     assert store.check() == []
     assert [tuple(row) for row in execute("SELECT count(*) FROM payload")] == [(1,)]
+    # A network that was never measured whole leaves no more than how it falls into cells.
+    store.add_breakdowns([Breakdown(TARGET, "tiny", HASHES[3], ((HASHES[0], 2),))])
+    store.forget(TARGET, since=FEBRUARY)
+    assert TARGET in store.targets()
+    store.forget(TARGET)
+    assert TARGET not in store.targets()
     # The same records may come back.
     assert store.add([measured(HASHES[0], 10.0)]) == 1 and TARGET in store.targets()
 

@@ -406,6 +406,7 @@ def test_what_sets_rows_of_one_network_apart(
         ("provider", "TensorrtExecutionProvider", "engine"),
         *((title, "4", "batch") for title in ("\u6279\u91cf", "Taille du lot", "trt_batch_size")),
         *(("num_bits", "8", "precision"), ("includes transfers", "yes", "host_copies")),
+        *(("h2d included", "yes", "host_copies"), ("freq", "900 MHz", "gpu_clock_mhz")),
         *(("with CUDA graphs?", "yes", "cuda_graph"), ("GPU clock (GHz)", "1", "gpu_clock_mhz")),
         ("VRAM clock (GHz)", "5", "memory_clock_mhz"),
         *((title, "640", "size") for title in ("size (pixels)", "input res", "Input size (px)")),
@@ -508,12 +509,22 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                        # a negation counts in its own phrase
                        "no copies, two streams", "NMS included; not pruned", "not measured",
                        "another job was running", "covers postprocessing", "capped at 50 W",
-                       "only the backbone, no head", "scaled from a V100", "on a T4-8Q")),
+                       "better of two runs", "on both GPUs", "by simulation", "throw-away run",
+                       "from the data sheet", "only the backbone, no head", "scaled from a V100",
+                       "on a T4-8Q")),
         *((title, cell, "other work runs beside it")
           for title, cell in [("co-located", "yes"), ("other load", "90 %"), ("parallel", "x")]),
         *((title, "2", "several inferences run at once")
           for title in ("tp_size", "world size", "requests in flight")),
-        ("NMS", "included", "more than the inference is timed"),
+        *((title, cell, "more than the inference is timed")
+          for title, cell in [("NMS", "included"), ("with NMS", "True"), ("NMS timed", "yes")]),
+        ("timing", "e2e", "more than one inference on the device is timed"),
+        *((title, "yes", "the latency was not measured") for title in ("estimated", "simulation")),
+        ("alone", "no", "the row is marked as none that counts"),
+        *((title, cell, "the row is of a part of the network")
+          for title, cell in [("block", "stage3"), ("model part", "neck"), ("scope", "layer")]),
+        ("dla_layers", "12", "the row is of a DLA, or of sparse weights"),
+        ("agg", "min", "the figure is no median or mean of latencies"),
         ("profiler", "nsys", "the row is of a run under a profiler"),
         ("compute_unit", "DLA0 + GPU", "it ran on a DLA"),
         ("status", "throttled", "the GPU was throttled"),
@@ -584,7 +595,15 @@ MEASURED_ON = [
     *(("engine", f"a,1,{cell}", T4, f"{T4}") for cell in ("trt_fp16", "trtexec 8.6")),
     *(
         ("engine", f"a,1,TensorRT 8.6 {how}", T4, "what it was measured on cannot be read")
-        for how in ("(trtexec --best)", "(4 streams)", "bs=8", "CUDA graph", "/ 10.3", "to 10.3")
+        for how in (
+            "(trtexec --best)",
+            "(4 streams)",
+            "bs=8",
+            "CUDA graph",
+            "/ 10.3",
+            "to 10.3",
+            "/10.x",
+        )
     ),
     ("precision", "a,1,torch.float16", T4, f"{T4}"),
     *(
@@ -598,13 +617,20 @@ MEASURED_ON = [
         ("gpu", f"a,1,{cell}", T4, "what it was measured on cannot be read")
         for cell in ("yes", "True", "T4 (4 GPUs)", "T4 or V100", "T4 & V100", "T4 / V100", "T4+L4")
     ),
+    # A known device's name with more to it: a part of it, or one that was held back.
     *(
-        ("gpu", f"a,1,{cell}", T4, f"a part of a GPU, or one that was slowed: {cell}")
-        for cell in ("NVIDIA A10-12Q", "GRID T4-8C", "A100-1-5CME", "T4 (shared)", "half a T4")
+        ("gpu", f"a,1,{cell}", T4, f"known as a whole: {cell} is t4, a part of it or another")
+        for cell in ("T4 (shared)", "half a T4", "T4 (throttled)", "T4-4Q", "T4/2", "1/4 T4")
     ),
+    ("target", "a,1,T4 50%/trt/fp16", T4, "known as a whole: T4 50% is t4, a part"),
+    ("gpu", "a,1,GRID V100D-8Q", T4, "none that is known as a whole: GRID V100D-8Q"),
+    ("gpu", "a,1,Orin Nano 12W", T4, "orin-nano-12w/tensorrt-8.6/fp16"),
+    ("gpu", "a,1,RTX 7090", T4, "rtx-7090/tensorrt-8.6/fp16"),
+    ("gpu", "a,1,RTX 5090D", T4, "rtx-5090-d/tensorrt-8.6/fp16"),
+    ("gpu", "a,1,GTX 1080 Max-Q", T4, "gtx-1080-max-q/tensorrt-8.6/fp16"),
     *(
-        (columns, f"a,1,{cell}", T4, "a part of a GPU, or one that was slowed")
-        for columns, cell in (("gpu", "T4 (throttled)"), ("target", "T4-4Q/TensorRT 8.6/FP16"))
+        ("gpu", f"a,1,{cell}", T4, f"{T4}")
+        for cell in ("T4 (AWS g4dn.xlarge)", "Tesla T4 (driver 535.104)", "T4 g4dn.metal")
     ),
     # A power mode is a device.
     ("device,power_mode", "a,1,Orin Nano,7W", NANO, "orin-nano-7w/tensorrt-8.6/fp16"),
@@ -637,6 +663,9 @@ MEASURED_ON = [
                 "contradict",
                 "the input was 64x64 here|tried with TensorRT 10.3 once",
             ),
+            ("size,note", "32", "contradict", "FP16 + INT8 mix|INT8 PTQ|auf der A100|bs 2"),
+            ("size,note", "32", "contradict", "input 512|16 imgs/batch|in INT8 with FP32 fallback"),
+            ("size,note", "32", f"{T4}", "was 1.4 ms with TensorRT 8.4|ONNX made with PyTorch 2.1"),
             ("size,note", "32", f"{T4}", "with 3x3 kernels|same as on V100|trained at 64x64 once"),
             ("size,note", "32", f"{T4}", "32x32 input|TensorRT 8.6.1|converted from INT8|opset 16"),
         )
@@ -736,9 +765,14 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
-    for note in ("900 MHz", "clocks had been locked to 900 MHz"):
+    for note, label in (
+        ("900 MHz", {"clock": "900"}),
+        ("clocks had been locked to 900 MHz", {"clock": "900"}),
+        ("application clocks 900 MHz", {"clock": "900"}),
+        ("power limit of 50 W", {"power_limit": "50"}),
+    ):
         found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
-        assert only(found).labels == {"clock": "900", "note": note}
+        assert only(found).labels == {**label, "note": note}
 
 
 @pytest.mark.parametrize("time", ["time_ms", "time (s)"])

@@ -456,7 +456,7 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     assert rows == [("a.log, line 2", "/nets/net_a", 1230), ("a.log, line 11", "/nets/net_b", 1500)]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
     seven, most = "NV Power Mode: 7W\n", "nvpmodel -m 2\nNV Power Mode: MAXN\n"
-    for words in ("# in 7 W mode", "jtop: NVP model MODE_7W", "7W power mode"):
+    for words in ("# in 7 W mode", "jtop: NVP model MODE_7W", "7W power mode", "# modo 7W"):
         (run,) = read_runs(f"{words}\n{LOG_8}")
         assert run.power_mode in ("7W", "MODE_7W")
     modes = {f"{seven}{LOG_8}{most}{other}": ["7W", "MAXN"], f"{LOG_8}{other}{seven}": ["7W"] * 2}
@@ -547,6 +547,8 @@ COMMENTED = {
     "-- batch 16": "contradicts itself",
     "* on a T4-8Q": "no plain run",
     "# trtexec --int8": "",
+    "### throw-away run": "no plain run",
+    "#SBATCH --partition=shared": "",
 }
 
 
@@ -623,6 +625,9 @@ def test_a_gpu_in_use_above_a_run(printed: str, is_shared: bool, prefix: str) ->
     text = "".join(f"{prefix}{line}" for line in (printed + LOG_8).splitlines(keepends=True))
     (run,) = read_runs(text)
     assert (run.objection is not None) == is_shared
+    (run,) = read_runs(text.replace("&&&&", "$ CUDA_VISIBLE_DEVICES=1 trtexec\n&&&&", 1))
+    if "Tesla T4      Off" in text:
+        assert (run.objection is not None) == (printed == smi(IDLE, IN_USE))
     (run,) = read_runs(text.replace("--fp16", "--fp16 --device=1"))
     if "Tesla T4      Off" in text:
         assert (run.objection is not None) == (printed == smi(IDLE, IN_USE))

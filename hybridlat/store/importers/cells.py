@@ -2,8 +2,7 @@
 
 import functools
 import re
-import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from hybridlat.errors import TargetError
@@ -24,14 +23,9 @@ _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0
 _SHEETS = shipped_files("devices", ".toml")
 PARTS = ("device", "engine", "precision")  # of a target
 _PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNORECASE)
-_NOTED = {
-    name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
-}
-_SHARED = re.compile(shipped_table("names")["words"]["shared"], re.IGNORECASE)
-_BEHIND, _OF_OTHERS = (
-    re.compile(form, re.IGNORECASE) for form in shipped_table("names")["prose"].values()
+_VARIANT, _VIRTUAL = (
+    re.compile(shipped_table("names")["words"][n]) for n in ("variant", "virtual")
 )
-_PARTS = re.compile(r"[,;|()]\s*|\.\s+|\s[/–-]\s|/(?=tensorrt|torch|onnx)|\s--")  # of a note
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -185,13 +179,9 @@ def target_of(
     """The target of a row's fields (target, or device, engine, version and precision)."""
     stated = {name: text for name, text in fields.items() if text}
     device = engine = precision = ""
-    whose = stated.get("device") or stated.get("target", "").partition("/")[0]
     try:
-        if _SHARED.search(whose) and names.device_name(whose) not in names.own_sheets():
-            fix = "write a MIG slice as a100-mig-1g.5gb, any other as a device with its own sheet"
-            raise Refusal("the device is a part of a GPU, or one that was slowed", whose, fix)
-        if "device" in stated:
-            device = names.device_name(stated["device"])
+        if whose := stated.get("device") or stated.get("target", "").partition("/")[0]:
+            device = _device_named(whose)
         if "precision" in stated:
             precision = names.precision_name(stated["precision"])
         target = names.target_named(stated["target"]) if "target" in stated else None
@@ -208,7 +198,7 @@ def target_of(
                 raise Refusal("the row contradicts itself", value, "correct one of them")
             precision = precision or (names.precision_name("+".join(words)) if words else "")
         if target is not None:
-            return _agreeing(target, device, engine, precision)
+            return agreeing(target, device, engine, precision)
         if default is not None:
             engine = default.runtime if engine == default.engine else engine  # its version
             device, engine = device or default.device, engine or default.runtime
@@ -225,6 +215,19 @@ def target_of(
         raise Refusal("what it was measured on cannot be read", value, fix) from None
 
 
+@functools.lru_cache(1 << 12)
+def _device_named(text: str) -> str:
+    """A device as targets write it; Refusal for a known one with more to its name, and a vGPU."""
+    name, known = names.device_name(text), {*_SHEETS, *names.own_sheets()}
+    own = max((n for n in known if f"-{n}-" in f"-{name}-"), key=len, default=name)
+    is_virtual = name not in known and _VIRTUAL.search(name)
+    if is_virtual or not _VARIANT.fullmatch(name.removeprefix(own)):
+        value = f"{text} is {own}, a part of it or another" if own != name else text
+        fix = "name it as `hybridlat targets` does, or write its data sheet"
+        raise Refusal("the device is none that is known as a whole", value, fix)
+    return name
+
+
 def board(device: str, default: Target | None) -> str:
     """A device's name; of a chip that several boards have that of the user's board, or Refusal."""
     boards = names.several_boards(device, _SHEETS)
@@ -236,56 +239,7 @@ def board(device: str, default: Target | None) -> str:
     raise Refusal("several boards have this chip", value, "name it, or say which with --target")
 
 
-def _stated_within(part: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """What a part of a note states, by all of its words or behind one such as "on"."""
-    yield (whole := stated_by(part))
-    if not (whole[1] or _OF_OTHERS.search(part)):
-        for behind in _BEHIND.finditer(part):
-            words = part[behind.end() :].split()[:4]
-            each = (stated_by(" ".join(words[:count]).strip(".!?")) for count in (4, 3, 2, 1))
-            yield next((one for one in each if one[1]), whole)
-
-
-@functools.lru_cache(1 << 12)
-def stated_by(part: str) -> tuple[str, frozenset[str]]:
-    """What a cell or a part of a note is in itself (``V100`` of "on V100"), and of which kinds."""
-    match = _NOTED["fact"].fullmatch(part.strip())
-    fact = match["fact"] if match else ""
-    kinds = {name for name, form in _NOTED.items() if form.fullmatch(fact)} - {"fact"}
-    return fact, frozenset(kinds | ({"device"} if is_device(fact) else set()))
-
-
-def checked_note(
-    note: str, target: Target, batch: int | None, size: Size | None
-) -> tuple[Size | None, dict[str, str]]:
-    """The size, which the note may state, and the clock in MHz that the GPU had.
-
-    Refusal for a part that is another fact than its row's.
-    A part that speaks of more (``faster than FP32``) counts for nothing.
-    """
-    held = dict[str, str]()
-    parts = dict.fromkeys(_PARTS.split(note))
-    for own_part, (fact, kinds) in ((part, one) for part in parts for one in _stated_within(part)):
-        device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
-        is_export = "exporter" in kinds and fact == own_part.strip()
-        if not kinds or (is_export and "torch" not in target.engine):
-            continue  # not "measured in" it: the file comes from there
-        stated = {name: fact * (name in kinds) for name in ("engine", "precision")}
-        stated["device"] = board(device, target) if is_device(device) else ""
-        other = target_of(stated, target)
-        _agreeing(target, other.device, other.runtime, other.precision)
-        is_other = "batch" in kinds and int(re.sub(r"\D", "", fact)) != (batch or 1)
-        noted = shape(fact.lstrip("=: _" + string.ascii_letters))[1] if "size" in kinds else size
-        size = size or noted
-        is_other |= noted != size
-        held |= {name: re.sub(r"\D", "", fact) for name in kinds & {"clock"}}
-        if is_other or ("mode" in kinds and other.device != target.device):
-            own = f"{fact} beside {target.device}, batch {batch or 1}, size {size or 'of the file'}"
-            raise Refusal("the row contradicts itself", own, "correct one of them")
-    return size, held
-
-
-def _agreeing(target: Target, *parts: str) -> Target:
+def agreeing(target: Target, *parts: str) -> Target:
     """A row's target; Refusal where another column says something else, not just more or less."""
     for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
         words, others = set(own.split("-")), set(part.split("-"))

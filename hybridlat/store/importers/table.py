@@ -17,6 +17,7 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.files import files_at
+from hybridlat.store.importers.notes import checked_note, stated_by
 from hybridlat.store.importers.sheets import (
     ColumnMap,
     Table,
@@ -195,10 +196,10 @@ class _Row:
         of = {name: "".join(self.cells[i : i + 1]) for name, i in self.table.places.items()}
         for name in ("latency", "throughput"):
             figure = re.match("(?i)[^a-z0-9]*[0-9]([^a-z]*$)?", of.get(name, ""))
-            if figure and (figure[1] is not None or not cells.stated_by(of[name])[1]):
+            if figure and (figure[1] is not None or not stated_by(of[name])[1]):
                 return ""
         named = {name: of[name] for name in (*_FILLED, "network", "onnx") if name in of}
-        odd = (cells.stated_by(text)[1] - {name, "exporter"} for name, text in named.items())
+        odd = (stated_by(text)[1] - {name, "exporter"} for name, text in named.items())
         return ", ".join(filter(None, self.cells)) if any(odd) else ""
 
     def network(self, where: str, default: Target | None) -> NetworkRow:
@@ -226,7 +227,7 @@ class _Row:
         if "launch" in facts:
             facts["launch"] = "graph" if facts["launch"] else "stream"
         note = f"{labels.get('note', '') * ('note' not in kept)}; {self.comment}"
-        size, held_by = cells.checked_note(note, target, batch, size)
+        size, held_by = checked_note(note, target, batch, size)
         labels = {**held_by, **labels}
         names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
         return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
@@ -239,7 +240,7 @@ class _Row:
         if mode and default and not (stated["target"] or stated["device"]):
             stated["device"] = MODES.sub("", default.device)
         for part in ("device", "target"):
-            device, slash, rest = stated[part].partition("/")
+            device, slash, rest = stated[part].partition("/" if part == "target" else "\n")
             if device := cells.board(device, default):
                 stated[part] = f"{device}{'@' * bool(mode)}{mode}{slash}{rest}"
         return stated

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
-from hybridlat.store.importers.cells import MOST_US, checked_note, target_of
+from hybridlat.store.importers.cells import MOST_US, target_of
 from hybridlat.store.importers.files import files_at
+from hybridlat.store.importers.notes import checked_note
 from hybridlat.store.importers.sheets import check_run
 from hybridlat.store.importers.table import HELD, NetworkRow, Refusal, Rows
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, PRINTED, read_times, text_of
@@ -78,7 +79,7 @@ def read_runs(text: str) -> list[TrtexecLog]:
         names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
         fix = "give the run a log that is called as its network"
         nameless = None if names else Refusal("the run names no network", log.line, fix)
-        device = log.options.get("device", "0")
+        device = over["visible"] or log.options.get("device", "0")
         own = [row.groups("") for row in smi if row.start() < start and row[1] == device]
         _, use, cap = [("", "", ""), *own][-1]
         over["smi"] = use and f"GPU {device}: {use}"
