@@ -162,7 +162,7 @@ def _implied(ops: Names, inputs: Names, network: Network, is_same: bool) -> list
         return []
     left, links = list(inputs), list[list[str]]()
     for place, op in enumerate(ops):
-        made = [f"{before}.0" for before in range(place)]
+        made = [f"{before}.0" for before in range(max(place - 2, 0), place)]  # the last two
         read = made[-1:] or [left.pop(0)]
         if op in _BINARY and (left or not made):
             read += [left.pop(0) for _ in left[:1]]

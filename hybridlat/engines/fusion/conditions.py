@@ -35,11 +35,9 @@ def read_by(kinds: str) -> Condition:
 
 def only_reader(producer: Group, consumer: Group) -> bool:
     """What the consumer reads of the producer is read by nothing else and not given out."""
-    readers_of = producer.grouping.readers
-    made = {out: readers_of(out) for node in producer.nodes for out in node.outputs}
-    read = [out for out, readers in made.items() if consumer in readers]
-    outputs = producer.network.outputs
-    return all(made[out] <= {producer, consumer} and out not in outputs for out in read)
+    outputs, readers_of = producer.network.outputs, producer.grouping.readers
+    read = [name for name, maker in consumer.read if maker is producer]
+    return all(readers_of(x) <= {producer, consumer} and x not in outputs for x in read)
 
 
 def by_constant(producer: Group, consumer: Group) -> bool:

@@ -48,22 +48,27 @@ class Group:
 
     @property
     def output(self) -> TensorType:
-        return self.network.types[next(o for o in self.nodes[-1].outputs if o)]
+        last = self.network.nodes[self.positions[-1]]
+        return self.network.types[next(out for out in last.outputs if out)]
 
     @property
     def producers(self) -> list[Group]:
         """Other groups that it reads from, in the order in which it names them."""
-        read = [g for node in self.nodes for name in node.inputs for g in self._makers(name)]
-        return [group for group in dict.fromkeys(read) if group is not self]
+        return [group for group in dict.fromkeys(g for _, g in self.read) if group is not self]
 
-    def _makers(self, tensor: str) -> list[Group]:
-        """Groups that make a tensor, looking through operators that are removed."""
+    @property
+    def read(self) -> list[tuple[str, Group]]:
+        """Tensors that it reads with the groups that make them, its own too."""
+        return [pair for node in self.nodes for name in node.inputs for pair in self._made(name)]
+
+    def _made(self, tensor: str) -> list[tuple[str, Group]]:
+        """A tensor with its group; of an operator that is removed what that reads."""
         maker = self.network.producers.get(tensor)
         if maker is None:
             return []
         if maker not in self.grouping.removed:
-            return [self.grouping.group_of[maker]]
-        return [g for name in self.network.nodes[maker].inputs for g in self._makers(name)]
+            return [(tensor, self.grouping.group_of[maker])]
+        return [pair for name in self.network.nodes[maker].inputs for pair in self._made(name)]
 
     @property
     def consumers(self) -> list[Group]:
