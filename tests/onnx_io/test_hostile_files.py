@@ -116,6 +116,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("<float[8] s> { y, m, v = BatchNormalization<training_mode=1>(x, s, s, s, s) }", 17,
          "training mode: export"),
         ("<float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }", 17, "Dropout.*training mode"),
+        ("<float r = {0.5}, bool[2] t = {0, 1}> { y = Dropout(x, r, t) }", 17, "training mode"),
         ("<float[4] x> { y = Relu(x) }", 17, "'x' has two shapes, .*8, 8.* and .4.:"),
     ],
 )  # fmt: skip
