@@ -26,7 +26,7 @@ from hybridlat.engines.fusion.patterns import (
     integers,
     same,
 )
-from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
+from hybridlat.engines.fusion.places import EARLY_CUTS, EARLY_PLACES, PLACES
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import Sizes, packed, reshaped
@@ -131,7 +131,8 @@ UNSCALED = each("Mul Div", _unscaled)
 _LOW = made("Gather", X, PARAMETER)
 _BETWEEN = made("Add", _LOW, made("Mul", made("Sub", _LOW, _LOW), PARAMETER))
 INDEXED: tuple[Pass, ...] = (
-    *TURNED_PLACES,
+    *PLACES,
+    EARLY_PLACES,
     TURNS,
     each("Add", _resized),
 )

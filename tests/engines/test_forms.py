@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import FORMS
 from hybridlat.engines.fusion.patterns import TURNS, Rewritten
-from hybridlat.engines.fusion.places import EARLY_CUTS, TURNED_PLACES
+from hybridlat.engines.fusion.places import EARLY_CUTS, EARLY_PLACES
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import read, sign
 from hybridlat.onnx_io import read_network, to_onnx
@@ -765,7 +765,7 @@ def test_a_computed_shift_is_read(inputs: str, text: str) -> None:
 )
 def test_elements_lie_where_the_file_moves_them(inputs: str, text: str) -> None:
     file = network_of(13, text, inputs)
-    moved = Rewritten.of(file).then((*TURNED_PLACES, TURNS, EARLY_CUTS, TURNS)).network
+    moved = Rewritten.of(file).then((EARLY_PLACES, TURNS, EARLY_CUTS, TURNS)).network
     shape = file.types["x"].shape
     values = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     models = [onnx.load_from_string(to_onnx(net, None)) for net in (file, moved)]

@@ -96,21 +96,8 @@ def _tiles(net: Network, node: Node, match: Match) -> None:
         match.add("Expand", (x,), made, integers(*made))
 
 
-def _turned_places(net: Network, node: Node, match: Match) -> None:
-    """Places along an axis of a turned tensor are those along that axis of the tensor itself."""
-    (x, places), shape = node.inputs, net.types[match.made].shape
-    turn = net.maker(x, "Transpose")
-    order = (turn.sizes("perm") if turn is not None else None) or ()
-    if turn is not None and len(net.type_of(places).shape) == 1:
-        axis = order[int(str(node.attribute("axis", 0)))]
-        before = [shape[order.index(place)] for place in range(len(shape))]
-        stated = {"axis": axis} if axis else {}
-        taken = match.add("Gather", (turn.inputs[0], places), before, **stated)
-        match.add("Transpose", (taken,), shape, perm=order)
-
-
-def _early_cuts(net: Network, node: Node, match: Match) -> None:
-    """A part of what is viewed and turned is, viewed and turned, a part along one axis before."""
+def _early_parts(net: Network, node: Node, match: Match) -> None:
+    """A part, or places, of what is viewed and turned is one along an axis before that."""
     x, shape, chain = node.inputs[0], net.type_of(node.inputs[0]).shape, list[Node]()
     while (move := net.maker(x, "Reshape", "Transpose")) is not None:
         chain, x = [move, *chain], move.inputs[0]
@@ -118,26 +105,30 @@ def _early_cuts(net: Network, node: Node, match: Match) -> None:
     for move in chain:
         axes, read = move.sizes("perm"), net.type_of(move.inputs[0]).shape
         order = turned(order, read, axes) if order and axes else order
-    cut, strides, whole = _cuts(net, node), packed(shape, range(len(shape))), net.type_of(x).shape
-    if x not in net.types or not chain or not order or len(cut) != 1:
+    is_whole, made = node.op == "Gather", net.types[match.made].shape
+    axis = int(str(node.attribute("axis", 0)))
+    known = {axis: (0, shape[axis])} if is_whole else _cuts(net, node)
+    if x not in net.types or not chain or not order or len(known) != 1 or len(made) != len(shape):
         return
-    ((axis, (start, end)),), parts = cut.items(), split(order, shape)
-    places = packed([size for size, _ in parts], range(len(parts)))
-    own = [
-        p for p, at in zip(parts, places, strict=True) if (p[0], at) == (shape[axis], strides[axis])
-    ]
+    (axis, (start, end)), parts, whole = *known.items(), split(order, shape), net.types[x].shape
+    inner = packed([size for size, _ in parts], range(len(parts)))
+    at = {place: part for part, place in zip(parts, inner, strict=True)}
+    size, step = at.get(packed(shape, range(len(shape)))[axis], (0, 0))
     for k, stride in enumerate(packed(whole, range(len(whole)))):
-        if not own or whole[k] * stride != math.prod(own[0]) or own[0][1] % stride:
+        few, more = step % stride, step // stride
+        if size != shape[axis] or whole[k] != size * more or few or (is_whole and more > 1):
             continue
-        size, step = own[0]
-        first, last = (step // stride * at for at in (start, end))
-        rest = (*whole[:k], last - first, *whole[k + 1 :])
-        name = match.add("Slice", (x,), rest, *map(integers, (first, last, k)))
-        kept = [
-            (n if s != step else end - start, s if s <= step else s * (end - start) // size)
-            for n, s in parts
-        ]
-        for turn, to in turns_between(rest, joined(kept), net.types[match.made].shape):
+        rest = (*whole[:k], made[axis] * more, *whole[k + 1 :])
+        ends = [integers(place) for place in (start * more, end * more, k)]
+        name = (
+            match.add("Gather", (x, node.inputs[1]), rest, **({"axis": k} if k else {}))
+            if is_whole
+            else match.add("Slice", (x,), rest, *ends)
+        )
+        left = {(n, s): (n, s * made[axis] // size) for n, s in parts if s > step}
+        left[size, step] = made[axis], step
+        moved = joined([left.get(part, part) for part in parts])
+        for turn, to in turns_between(rest, moved, made):
             name = match.add("Transpose", (name,), to, perm=turn) if turn else match.view(name, to)
         return
 
@@ -148,6 +139,5 @@ PLACES: tuple[Pass, ...] = (
     each("Expand Tile", _tiles),
 )
 SLICES: tuple[Pass, ...] = (each("Slice", _slices), (frozenset({"Slice"}), _splits))
-TURNED_PLACES: tuple[Pass, ...] = (*PLACES, each("Gather", _turned_places))
-EARLY_CUTS = each("Slice", _early_cuts)
+EARLY_PLACES, EARLY_CUTS = (each(op, _early_parts) for op in ("Gather", "Slice"))
 """Where a view costs nothing, of several ways to a part one will do."""
