@@ -394,6 +394,8 @@ def test_a_log_within_quotes(tmp_path: Path) -> None:
     for quoted in (
         "".join(f"{json.dumps({'log': f'{x}{chr(10)}', 'stream': 'stdout'})}\n" for x in lines),
         f'ok: [edge-04] => {{\n  "out.stdout_lines": [\n{in_json}\n  ]\n}}\n',
+        f'"msg": {json.dumps(lines)}',
+        "".join(f"{json.dumps({'level': 'info', 'msg': line})}\n" for line in lines),
         f"changed: [edge-04] => {json.dumps({'stdout': text, 'rc': 0})}\n",
         f"{text.encode()!r}\n",
         "stdout_lines:\n" + "".join(f"  - '{line}'\n" for line in lines),
