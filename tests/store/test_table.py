@@ -770,6 +770,12 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
         assert only(found).size == size
 
 
+@pytest.mark.parametrize("words", ["(", "on the ", "a, no b; ", "not 4 streams, "])
+def test_a_note_of_any_length_is_read_at_once(tmp_path: Path, words: str) -> None:
+    note = words * (120_000 // len(words))
+    assert only(read(tmp_path, f'network,latency_ms,note\na,1,"{note}"\n', default=T4))
+
+
 def test_a_clock_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
     for note, label in (
         ("900 MHz", {"clock": "900"}),
