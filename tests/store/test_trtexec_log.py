@@ -540,6 +540,12 @@ def test_runs_at_once_on_one_gpu(tmp_path: Path, other: tuple[Any, ...], kept: s
     assert all("another run was going on" in refusal.reason for refusal in read.refused)
 
 
+@pytest.mark.parametrize("words", ["--", "**", "# ", '"'])
+def test_a_line_of_any_length_is_read_at_once(words: str) -> None:
+    (run,) = read_runs(f"{words * 100_000}\n{LOG_8}")
+    assert run.median_us == 1230
+
+
 COMMENTED = {
     "# GPU 0 alone, 1.23 ms": "",
     "# batch 8, 32x48": "",
