@@ -510,6 +510,8 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
                        "no copies, two streams", "NMS included; not pruned", "not measured",
                        "another job was running", "covers postprocessing", "capped at 50 W",
                        "better of two runs", "on both GPUs", "by simulation", "throw-away run",
+                       "sum over four images", "with the profiler on", "min over 10",
+                       "while the others trained", "it throttles later",
                        "from the data sheet", "only the backbone, no head", "scaled from a V100",
                        "on a T4-8Q")),
         *((title, cell, "other work runs beside it")
@@ -518,6 +520,10 @@ def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, ce
           for title in ("tp_size", "world size", "requests in flight")),
         *((title, cell, "more than the inference is timed")
           for title, cell in [("NMS", "included"), ("with NMS", "True"), ("NMS timed", "yes")]),
+        ("includes", "pre+post", "what is timed beside the inference counts"),
+        ("weights", "pruned", "the network is a pruned or a sparse one"),
+        ("frames per clip", "16", "the row is of sequences of a stated length"),
+        ("inflight", "8", "several inferences run at once"),
         ("timing", "e2e", "more than one inference on the device is timed"),
         *((title, "yes", "the latency was not measured") for title in ("estimated", "simulation")),
         ("alone", "no", "the row is marked as none that counts"),
@@ -620,7 +626,7 @@ MEASURED_ON = [
     # A known device's name with more to it: a part of it, or one that was held back.
     *(
         ("gpu", f"a,1,{cell}", T4, f"known as a whole: {cell} is t4, a part of it or another")
-        for cell in ("T4 (shared)", "half a T4", "T4 (throttled)", "T4-4Q", "T4/2", "1/4 T4")
+        for cell in ("T4 (shared)", "half a T4", "T4 (throttled)", "T4-4Q", "T4/2", "T4 MIG off")
     ),
     ("target", "a,1,T4 50%/trt/fp16", T4, "known as a whole: T4 50% is t4, a part"),
     ("gpu", "a,1,GRID V100D-8Q", T4, "none that is known as a whole: GRID V100D-8Q"),
@@ -649,7 +655,7 @@ MEASURED_ON = [
             ("device,note", "Orin Nano", "orin-nano/tensorrt-8.6/fp16", "15 W mode|Orin|torch 2.1"),
             ("size,note", "32", "contradict", "at 64x64|TensorRT 10.3|BF16"),
             # behind a word such as "at" in a phrase that speaks of nothing else
-            ("batch,note", "4", "contradict", "we ran at batch 8 to fill it|on the V100 of Bob"),
+            ("batch,note", "4", "contradict", "we had batch 8 by mistake|on the V100 of Bob"),
             ("batch,note", "4", "contradict", "engine was built for FP32 as it is|in batches of 8"),
             (
                 "batch,note",
@@ -762,6 +768,12 @@ def test_a_size_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:
     ):
         found = read(tmp_path, f"network,latency_ms,note\na,1,{note}\n", default=T4)
         assert only(found).size == size
+
+
+@pytest.mark.parametrize("words", ["(", "on the ", "a, no b; ", "not 4 streams, "])
+def test_a_note_of_any_length_is_read_at_once(tmp_path: Path, words: str) -> None:
+    note = words * (120_000 // len(words))
+    assert only(read(tmp_path, f'network,latency_ms,note\na,1,"{note}"\n', default=T4))
 
 
 def test_a_clock_that_a_note_states_is_that_of_its_row(tmp_path: Path) -> None:

@@ -394,6 +394,8 @@ def test_a_log_within_quotes(tmp_path: Path) -> None:
     for quoted in (
         "".join(f"{json.dumps({'log': f'{x}{chr(10)}', 'stream': 'stdout'})}\n" for x in lines),
         f'ok: [edge-04] => {{\n  "out.stdout_lines": [\n{in_json}\n  ]\n}}\n',
+        f'"msg": {json.dumps(lines)}',
+        "".join(f"{json.dumps({'level': 'info', 'msg': line})}\n" for line in lines),
         f"changed: [edge-04] => {json.dumps({'stdout': text, 'rc': 0})}\n",
         f"{text.encode()!r}\n",
         "stdout_lines:\n" + "".join(f"  - '{line}'\n" for line in lines),
@@ -536,6 +538,12 @@ def test_runs_at_once_on_one_gpu(tmp_path: Path, other: tuple[Any, ...], kept: s
     read = read_logs([tmp_path])
     assert "".join(row.where[0] for row in read.rows) == kept
     assert all("another run was going on" in refusal.reason for refusal in read.refused)
+
+
+@pytest.mark.parametrize("words", ["--", "**", "# ", '"'])
+def test_a_line_of_any_length_is_read_at_once(words: str) -> None:
+    (run,) = read_runs(f"{words * 100_000}\n{LOG_8}")
+    assert run.median_us == 1230
 
 
 COMMENTED = {

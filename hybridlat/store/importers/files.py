@@ -16,7 +16,7 @@ from hybridlat.store.importers.cells import as_text
 
 MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
-_LONGEST_COMMENT = 4000  # letters, of all rows and of the part, whose comments are the last
+LONGEST_NOTE = 4000  # letters, of all rows and of the part, whose comments are the last
 _BESIDE = (".onnx", ".data", ".toml")  # files beside tables and logs that are none
 
 
@@ -95,7 +95,7 @@ def csv_cells(file: Path) -> Cells:
             rows.append(row[:width] + _without_end(row[width:most]) + row[most or len(row) :])
             comments.append("\n".join(of_part))
     of_all += of_part * (not is_begun)  # below all rows
-    whole = {one: "\n".join([*of_all, one])[-_LONGEST_COMMENT:] for one in {*comments}}
+    whole = {one: "\n".join([*of_all, one])[-LONGEST_NOTE:] for one in {*comments}}
     whole = {one: re.sub(r"[\s#]*\n[\s#]*|^[\s#]+", "; ", text) for one, text in whole.items()}
     return header, rows, [*map(whole.__getitem__, comments)], "." if separator == "," else ","
 

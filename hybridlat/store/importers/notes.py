@@ -17,6 +17,7 @@ from hybridlat.store.importers.cells import (
     shape,
     target_of,
 )
+from hybridlat.store.importers.files import LONGEST_NOTE
 
 _NOTED = {
     name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")["noted"].items()
@@ -56,7 +57,7 @@ def checked_note(
     A part that speaks of more (``faster than FP32``) counts for nothing.
     """
     held = dict[str, str]()
-    parts = dict.fromkeys(_PARTS.split(note))
+    parts = dict.fromkeys(_PARTS.split(note[: 2 * LONGEST_NOTE]))
     for own_part, (fact, kinds) in ((part, one) for part in parts for one in _stated_within(part)):
         device = f"{names.MODES.sub('', target.device)} {fact}" if "mode" in kinds else fact
         is_export = "exporter" in kinds and fact == own_part.strip()

@@ -18,7 +18,7 @@ from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import phrase_of
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import US_OF_UNIT, Roles
-from hybridlat.store.importers.files import csv_cells, parquet_cells
+from hybridlat.store.importers.files import LONGEST_NOTE, csv_cells, parquet_cells
 
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
@@ -154,7 +154,7 @@ def check_run(unread: Mapping[int, str], row: Sequence[str], timed: str) -> None
     """Refusal for a row whose other columns say that it is no plain run of one network."""
     fix = "drop the row, or make the column a label (--columns) if it changes nothing"
     for place, title in unread.items():
-        cell = "".join(row[place : place + 1])
+        cell = "".join(row[place : place + 1])[:LONGEST_NOTE]
         if reason := _objection(plain_title(title), cell, timed):
             raise cells.Refusal(reason, f"{title}: {cell}", fix)
 
