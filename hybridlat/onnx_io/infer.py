@@ -129,10 +129,10 @@ def rounded(node: FileNode, known: Mapping[str, Known]) -> dict[str, Known]:
 
     1.3 of 10 is 13 there, and 12 in the float64 of onnx: the next scale gives 13 in both.
     """
-    type_, value = type_of(known.get(node.inputs[0])), known.get(node.inputs[-1])
-    scales = value.array if isinstance(value, Value) else None
-    if type_ is None or scales is None or scales.dtype != np.float32:
-        return {}  # the sizes themselves
+    read = [known.get(name) for name in node.inputs] or [None]
+    type_, scales = type_of(read[0]), read[-1].array if isinstance(read[-1], Value) else None
+    if type_ is None or scales is None or scales.dtype != np.float32 or scales.ndim != 1:
+        return {}  # the sizes themselves, or none
     sizes = np.array(type_.shape if scales.size == len(type_.shape) else 1, np.float32)
     is_less = np.floor(scales * sizes.astype(np.float64)) < np.floor(scales * sizes)
     up = np.where(is_less, np.nextafter(scales, np.float32(np.inf)), scales)

@@ -106,6 +106,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("<float[512,4] w, float[3] c> { f = Flatten(x) y = Gemm(f, w, c) }", 17, "1x4.*parame.*3"),
         ("<int64 s = {0}> { y = Squeeze(x, s) }", 17, "Squeeze .*where a vector is due"),
         ("<float s = {2}> { y = Resize(x, s, s) }", 17, "Resize .*where a vector is due"),
+        ("<float[2,2] s = {1, 1, 2, 2}> { y = Upsample(x, s) }", 9, "Upsample .*"),
+        ("{ y = Resize() }", 17, "Resize .*"),
         ("<int64[2] i = {0, 8}> { y = Gather<axis=1>(x, i) }", 17, "indices 0 to 8 of 8"),
         ('<float[4,5] k> { y = Einsum<equation="nchw,oc->nohw">(x, k) }', 17, "gives c 8 and 5"),
         ("<float[1,64,9] w, float[1,64,16] r> { s = ReduceMean<axes=[3],keepdims=0>(x) "
