@@ -61,8 +61,13 @@ class Value(NamedTuple):
             size = f"a negative size: {type_}"
             raise NetworkError(f"the constant {tensor.name!r} has {size}; export it again")
         most = _MOST_SIZES if type_.dtype in SIZES else SMALL_ELEMENTS
+        lies_here = tensor.data_location != TensorProto.EXTERNAL
+        has_few = type_.elements > max(_MOST_SIZES, tensor.ByteSize())
+        if type_.dtype in SIZES and lies_here and has_few:
+            why = f"is damaged: {type_.elements} numbers without data"
+            raise NetworkError(f"the constant {tensor.name!r} {why}; export it again")
         lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
-        if type_.elements <= most and tensor.data_location != TensorProto.EXTERNAL:
+        if type_.elements <= most and lies_here:
             lean.CopyFrom(tensor)
             for field in ("name", "doc_string"):
                 lean.ClearField(field)
