@@ -185,7 +185,7 @@ def _top_k(w: Writing, node: Node) -> None:
 def _cumulated(w: Writing, node: Node) -> None:
     """The axis is one whole number of 64 bits that counts from the front."""
     if parts := [part for part in w.operands(node, "axis") if part]:
-        axis = parts[0][0] % len(w.shape(node.inputs[0]))
+        axis = parts[0][0] % (len(w.shape(node.inputs[0])) or 1)  # of a number, in a broken file
         return w.keep(node, w.add(node, "axis", Constant(TensorType("int64", ()), (axis,))))
     w.keep(node)
 

@@ -184,6 +184,9 @@ def test_odd_operands_are_no_stumbling_block() -> None:
     weights = model_of("a = ReduceMin(k) y = Mul(a, a)", constants="float[3] k = {1,2,3}")
     with pytest.raises(NetworkError, match="nothing but constants"):
         read_network(weights)
+    number = model_of("y = CumSum(x, k)", "float x", opset=17, constants="int64 k = {0}")
+    with pytest.raises(NetworkError, match="CumSum operator on a scalar"):
+        read_network(number)
 
 
 def test_a_view_stays_that_is_read_under_another_name() -> None:
