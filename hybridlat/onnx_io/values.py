@@ -62,8 +62,8 @@ class Value(NamedTuple):
             raise NetworkError(f"the constant {tensor.name!r} has {size}; export it again")
         most = _MOST_SIZES if type_.dtype in SIZES else SMALL_ELEMENTS
         lies_here = tensor.data_location != TensorProto.EXTERNAL
-        has_few = type_.elements > max(_MOST_SIZES, tensor.ByteSize())
-        if type_.dtype in SIZES and lies_here and has_few:
+        is_table = type_.dtype in SIZES and type_.elements > most and lies_here
+        if is_table and type_.elements > tensor.ByteSize():
             why = f"is damaged: {type_.elements} numbers without data"
             raise NetworkError(f"the constant {tensor.name!r} {why}; export it again")
         lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
