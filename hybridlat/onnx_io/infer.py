@@ -163,8 +163,8 @@ def _faults(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema
         size, array = math.prod(source.shape[axis:][:1]), inputs[1].array
         if array is not None and array.size and not -size <= array.min() <= array.max() < size:
             yield f"takes the indices {array.min()} to {array.max()} of {size}: export it again"
-    modes = [i.array for i in inputs[2:] if isinstance(i, Value)]
-    if node.op_type == "Dropout" and any(map(np.any, modes)):
+    modes = inputs[2:] if node.op_type == "Dropout" else ()
+    if any(isinstance(mode, Value) and np.any(mode.array) for mode in modes):
         yield "is in training mode: export the network for inference"
     weight = operands[0] if node.op_type in ("Conv", "ConvTranspose") and operands else None
     for attribute in node.attribute:  # an engine believes the weight, onnx kernel_shape
